@@ -212,6 +212,17 @@ def loaded_by(calls, modules, folder=None):
     return done.stdout.split()
 
 
+def test_a_command_collects_garbage_seldom_and_not_at_its_end():
+    code = (
+        "import atexit, gc\n"
+        "atexit.register(lambda: print(gc.get_threshold()[0] > 10_000, gc.get_freeze_count() > 10_000))\n"  # runs last
+        "from fairpremium.cli import main; main()"
+    )
+    words = ["plan", "--groups", "F,M", "--epsilon", "1", "--rows", "1000"]
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "True True"
+
+
 def test_a_bug_shows_its_traceback(call, monkeypatch):
     def broken(*_, **__):
         raise KeyError("a bug")

@@ -1,5 +1,7 @@
 """The application: its commands, its version, and one line for a user's mistake."""
 
+import atexit
+import gc
 import sqlite3
 import sys
 import warnings
@@ -18,6 +20,8 @@ from fairpremium.lazy import defer_module
 # Recent versions of Typer carry a copy of click; this is the base of usage errors in all of them.
 _UsageError: Any = typer.BadParameter.__base__
 _MISTAKES = (FairPremiumError, ValueError, TypeError, OverflowError, OSError, sqlite3.OperationalError)
+
+_NEW_OBJECTS = 100_000  # before Python looks for garbage; 700 by default
 
 
 class _OneLineErrors(TyperGroup):
@@ -151,8 +155,15 @@ def _main(
 
 def run() -> NoReturn:
     """Run the application with the arguments of this process; one command is loaded where one is named."""
+    _collect_seldom()
     defer_module("scipy.stats")  # scikit-learn imports it for one function that no command uses
     named = sys.argv[1:2]
     app = make_app(named) if named and named[0] in _COMMANDS else _list_app()
     typer.main.get_command(app).main(prog_name="fairpremium")
     raise AssertionError("unreachable: the group exits")
+
+
+def _collect_seldom() -> None:
+    """Let Python look for garbage less often, and not at the end: loading modules makes many objects and no garbage."""
+    gc.set_threshold(_NEW_OBJECTS)
+    atexit.register(gc.freeze)
