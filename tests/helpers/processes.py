@@ -458,10 +458,11 @@ def _fit(
     output: Path, folder: str, database: str | None, arm: dict[str, str], most: int = 1, charts: bool = True
 ) -> None:
     """Do waiting fits in this process, and say how many there were."""
+    from quick_fits import numbers_alone
+
     from fairpremium.parties.service import _run_fit
     from fairpremium.parties.service._third_party import ThirdParty
     from fairpremium.parties.service._worker import work_once
-    from quick_fits import numbers_alone
 
     if not charts:
         _run_fit.render_report = numbers_alone
