@@ -136,7 +136,7 @@ def measure(**what: Any) -> dict[str, Any]:
 
 
 class Peak:
-    """The largest memory of a process and its descendants: resident set sizes, added up."""
+    """The largest memory of a process and its descendants; what they share, such as libraries, counts once."""
 
     def __init__(self, pid: int):
         self.process, self.largest, self.done = psutil.Process(pid), 0, False
@@ -150,7 +150,7 @@ class Peak:
             try:
                 for process in [self.process, *self.process.children(recursive=True)]:
                     try:
-                        total += process.memory_info().rss
+                        total += process.memory_full_info().pss
                         times = process.cpu_times()
                         self.cpu[process.pid] = times.user + times.system
                     except psutil.Error:

@@ -29,6 +29,7 @@ from fairpremium.parties.store.schema import metadata
 from fairpremium.portfolios import zhang_liu_shi_2025
 from fairpremium.privacy import RandomizedResponse
 from helpers.batches import write_batch
+from helpers.quick_fits import AT_ONCE
 
 CHANNEL = RandomizedResponse(["F", "M"], keep=0.8)
 ROWS = 600
@@ -174,7 +175,7 @@ class Place:
         return {"folder": str(self.folder), "database": self.database}
 
     def open(self, **options):
-        return ThirdParty(self.folder, database=self.database, **options)
+        return ThirdParty(self.folder, database=self.database, **{"limits": AT_ONCE, **options})
 
     def look(self):
         """What the tables say, but for times and draws, and the files that something refers to."""

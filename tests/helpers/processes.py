@@ -16,6 +16,7 @@ import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from types import TracebackType
@@ -360,9 +361,9 @@ def _say(output: Path, what: Any) -> None:
 
 
 def _limits(options: dict[str, Any]) -> Any:
-    from fairpremium.parties.service._context import ServiceLimits
+    from quick_fits import AT_ONCE  # beside this script
 
-    return ServiceLimits(**options)
+    return replace(AT_ONCE, **options)
 
 
 def _web(output: Path, folder: str, database: str | None, port: int = 0, name: str = "", **limits: Any) -> None:
@@ -453,12 +454,19 @@ class _Reader:
         pass
 
 
-def _fit(output: Path, folder: str, database: str | None, arm: dict[str, str], most: int = 1) -> None:
+def _fit(
+    output: Path, folder: str, database: str | None, arm: dict[str, str], most: int = 1, charts: bool = True
+) -> None:
     """Do waiting fits in this process, and say how many there were."""
+    from quick_fits import numbers_alone
+
+    from fairpremium.parties.service import _run_fit
     from fairpremium.parties.service._third_party import ThirdParty
     from fairpremium.parties.service._worker import work_once
 
-    party = ThirdParty(folder, database=database)
+    if not charts:
+        _run_fit.render_report = numbers_alone
+    party = ThirdParty(folder, database=database, limits=_limits({}))
     os.environ.update({f"FAIRPREMIUM_{name.upper()}_AT": value for name, value in arm.items()})
     count = 0
     while count < most and work_once(party.context):

@@ -27,13 +27,14 @@ from fairpremium.parties.protocol._portfolio_part import write_portfolio_part
 from fairpremium.parties.protocol._report_batch import BATCH_TYPE
 from fairpremium.parties.protocol._signatures import sign_request
 from fairpremium.parties.service._access import RIGHTS
-from fairpremium.parties.service._context import Party, ServiceLimits
+from fairpremium.parties.service._context import Party
 from fairpremium.parties.service._leases import acquire_lease, finish_fit
 from fairpremium.parties.service._settings import ServiceSettings
 from fairpremium.parties.service._third_party import ThirdParty
 from fairpremium.parties.store.schema import metadata
 from fairpremium.privacy import RandomizedResponse
 from helpers.batches import write_batch
+from helpers.quick_fits import AT_ONCE
 
 JSON, PARQUET, PROBLEM = "application/json", "application/vnd.apache.parquet", "application/problem+json"
 BATCH = BATCH_TYPE  # of reports
@@ -108,8 +109,7 @@ class World(httpx.BaseTransport):
         self.folder = folder
         self.database = database
         self.clock = clock or Clock()
-        limits = limits or ServiceLimits(step_seconds=0.0, snapshot_seconds=0.0)  # nobody measures how long fits take
-        self.third_party = ThirdParty(folder, database=database, clock=self.clock, limits=limits)
+        self.third_party = ThirdParty(folder, database=database, clock=self.clock, limits=limits or AT_ONCE)
         self.context = self.third_party.context
         settings.setdefault("hosts", NAMES)
         self.settings = ServiceSettings(folder=folder, database=database, limits=self.context.limits, **settings)

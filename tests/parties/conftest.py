@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import html
 import itertools
 import os
 import secrets
@@ -11,7 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fairpremium.audit import render_json, render_report
+from fairpremium.audit import render_report
 from fairpremium.parties.clients._client import AppTransport, Client, Operator
 from fairpremium.parties.clients._collector import Collector
 from fairpremium.parties.clients._insurer import Insurer
@@ -23,6 +22,7 @@ from fairpremium.parties.service._third_party import ThirdParty
 from fairpremium.parties.store._database import Database, sqlite_url
 from helpers import places, processes
 from helpers import postgres as database_server
+from helpers.quick_fits import AT_ONCE, RENDER_REPORT, numbers_alone
 
 postgres, postgres_url = database_server.postgres, database_server.postgres_url
 
@@ -38,6 +38,7 @@ _DRAWERS = (
 
 # Modules whose tests read the report in a bundle. To draw its charts is half of what a fit takes: in other modules a
 # fit of this process writes the numbers of the report alone, unless a test of the module starts processes that fit.
+# Those of test_faults leave the charts out, too.
 READ_REPORTS = {"test_content", "test_origins", "test_rules", "test_story"}
 
 
@@ -46,24 +47,18 @@ def reports_without_charts(request):
     with pytest.MonkeyPatch.context() as patch:
         reads = request.module.__name__.rpartition(".")[2] in READ_REPORTS
         # Other processes write whole reports, and tests compare their bundles with those of this process.
-        others = any(
+        others = request.module.__name__.rpartition(".")[2] != "test_faults" and any(
             "zygote" in getattr(item, "fixturenames", ()) for item in request.session.items if item.path == request.path
         )
         if not (reads or others):
-            patch.setattr("fairpremium.parties.service._run_fit.render_report", _numbers_alone)
+            patch.setattr(RENDER_REPORT, numbers_alone)
         yield
 
 
 @pytest.fixture
 def reports_with_charts(monkeypatch):
     """Fits of this test write whole reports, whatever its module does."""
-    monkeypatch.setattr("fairpremium.parties.service._run_fit.render_report", render_report)
-
-
-def _numbers_alone(summary):
-    return (
-        f"<!doctype html>\n<title>Charts are drawn in other tests</title><pre>{html.escape(render_json(summary))}</pre>"
-    )
+    monkeypatch.setattr(RENDER_REPORT, render_report)
 
 
 def _repeat_draws(patch, name):
@@ -142,7 +137,7 @@ class Parties:
     """Three parties and an auditor around one app, in one process."""
 
     def __init__(self, folder, database=None, **settings):
-        self.third_party = ThirdParty(folder, database=database)
+        self.third_party = ThirdParty(folder, database=database, limits=AT_ONCE)
         self.context = self.third_party.context
         self.app = create_app(
             ServiceSettings(folder=folder, database=database, hosts=("third.party", "127.0.0.1"), **settings),

@@ -138,7 +138,7 @@ def finish_later(place):
 def undisturbed_fit(base, zygote, tmp_path_factory):
     folder = tmp_path_factory.mktemp("fit")
     place = base.copy(folder / "third-party")
-    assert zygote.run("fit", folder / "answer", arm={}, **place.options) == (0, 1)
+    assert zygote.run("fit", folder / "answer", arm={}, charts=False, **place.options) == (0, 1)
     return outcome(place)
 
 
@@ -152,7 +152,7 @@ def test_a_fit_that_breaks_off_anywhere_ends_the_same(base, zygote, tmp_path, un
     broken = 0
     while True:
         place = base.copy(tmp_path / f"{fault}-{at}")
-        code, _ = zygote.run("fit", tmp_path / "answer", arm={fault: f"*:{at}"}, **place.options)
+        code, _ = zygote.run("fit", tmp_path / "answer", arm={fault: f"*:{at}"}, charts=False, **place.options)
         if code == 0:
             break
         assert code == (-signal.SIGKILL if fault == "kill" else 1)
@@ -170,7 +170,7 @@ def test_a_fit_that_breaks_off_anywhere_ends_the_same(base, zygote, tmp_path, un
 @pytest.mark.parametrize("where", ["fitting", "before_publish", "after_publish"])
 def test_a_fit_killed_between_its_phases_ends_the_same(base, zygote, tmp_path, undisturbed_fit, where):
     place = base.copy(tmp_path / "third-party")
-    code, _ = zygote.run("fit", tmp_path / "answer", arm={"kill": f"fit.{where}"}, **place.options)
+    code, _ = zygote.run("fit", tmp_path / "answer", arm={"kill": f"fit.{where}"}, charts=False, **place.options)
     assert code == -signal.SIGKILL
     finish_later(place)
     assert outcome(place)[:3] == undisturbed_fit[:3]

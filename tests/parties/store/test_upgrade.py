@@ -19,6 +19,7 @@ from fairpremium.parties.protocol import Problem, as_keys
 from fairpremium.parties.service import Accounts, Logins, Party, ThirdParty
 from fairpremium.parties.service.reports import open_snapshot
 from fairpremium.parties.store import schema, sqlite_url
+from helpers.quick_fits import AT_ONCE
 
 ZIP = Path(__file__).parents[2] / "data" / "0.1.0" / "third-party.zip"
 OPERATOR, INSURER, COLLECTOR = Party("op", "operator"), Party("acme", "insurer"), Party("app", "collector")
@@ -69,7 +70,7 @@ def version_of(place):
 
 def opened(place):
     folder, url = place
-    return ThirdParty(folder, database=url)
+    return ThirdParty(folder, database=url, limits=AT_ONCE)
 
 
 def test_nothing_is_lost(place, tmp_path):
