@@ -22,6 +22,7 @@ _UsageError: Any = typer.BadParameter.__base__
 _MISTAKES = (FairPremiumError, ValueError, TypeError, OverflowError, OSError, sqlite3.OperationalError)
 
 _NEW_OBJECTS = 100_000  # before Python looks for garbage; 700 by default
+_LASTING = {"serve", "worker"}
 
 
 class _OneLineErrors(TyperGroup):
@@ -155,15 +156,19 @@ def _main(
 
 def run() -> NoReturn:
     """Run the application with the arguments of this process; one command is loaded where one is named."""
-    _collect_seldom()
-    defer_module("scipy.stats")  # scikit-learn imports it for one function that no command uses
     named = sys.argv[1:2]
+    _collect_seldom(lasts=bool({*named} & _LASTING))
+    defer_module("scipy.stats")  # scikit-learn imports it for one function that no command uses
     app = make_app(named) if named and named[0] in _COMMANDS else _list_app()
     typer.main.get_command(app).main(prog_name="fairpremium")
     raise AssertionError("unreachable: the group exits")
 
 
-def _collect_seldom() -> None:
-    """Let Python look for garbage less often, and not at the end: loading modules makes many objects and no garbage."""
-    gc.set_threshold(_NEW_OBJECTS)
+def _collect_seldom(*, lasts: bool) -> None:
+    """Let Python look for garbage less often, and not at the end: loading modules makes many objects and no garbage.
+
+    A service that `lasts` looks as usual: what strangers send must not grow in its memory.
+    """
+    if not lasts:
+        gc.set_threshold(_NEW_OBJECTS)
     atexit.register(gc.freeze)
