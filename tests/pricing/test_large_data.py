@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -10,7 +11,7 @@ import sys
 import textwrap
 import time
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from fairpremium import DiscriminationFreePricer, RandomizedResponse, RetestNoise
-from fairpremium.blocks import _files
+from fairpremium.blocks import _files, open_source
 from fairpremium.corrections import ReportChannel
 from fairpremium.pricing import _source_portfolio
 
@@ -324,7 +325,7 @@ def test_a_script_without_a_main_guard_runs_once(folder: Path, tmp_path: Path) -
         textwrap.dedent(f"""
         print("begin")
         from fairpremium import DiscriminationFreePricer, RandomizedResponse
-        from fairpremium.blocks import _files
+        from fairpremium.blocks import _files, open_source
         from fairpremium.pricing import _source_portfolio
         _files._FEW_CELLS = _source_portfolio._SMALL_ROWS = _source_portfolio._SMALL_CELLS = 0
         channel = RandomizedResponse(["A", "B", "C"], keep=0.75)
@@ -462,8 +463,70 @@ def spark() -> Iterator[object]:
 def test_spark_gives_the_same_numbers(frame: pd.DataFrame, folder: Path, spark: object, partitions: int) -> None:
     settings = {"correction": "inverse"}
     table = spark.createDataFrame(pa.Table.from_pandas(frame, preserve_index=False)).coalesce(partitions)
+    table = table.selectExpr("*", "cast(raise_error('a column that no fit needs') as string) as other")
+    before = held(spark)
     assert_same(in_memory(frame, **settings), from_source(table, **settings), frame)
     assert not table.is_cached
+    assert held(spark) == before
+
+
+@pytest.mark.parametrize("how", ["persist", "cache"])
+def test_a_persisted_spark_frame_is_packed_once(frame: pd.DataFrame, spark: object, how: str) -> None:
+    before, settings = held(spark), {"correction": "inverse"}
+    table = getattr(spark.createDataFrame(pa.Table.from_pandas(frame, preserve_index=False)).coalesce(2), how)()
+    assert_same(in_memory(frame, **settings), from_source(table, **settings), frame)
+    packed = held(spark)
+    assert len(packed - before) == 2  # the frame and its packed rows
+    settings = {"family": "poisson", "correction": "inverse", "pooling": 5.0}  # other columns
+    assert_same(in_memory(frame, "claims", **settings), from_source(table, "claims", **settings), frame)
+    assert held(spark) == packed
+    table.unpersist()
+    del table
+    wait_until(lambda: held(spark) == before)
+
+
+def test_a_spark_frame_is_packed_again_when_its_rows_may_be_others(spark: object, tmp_path: Path) -> None:
+    state = tmp_path / "state"
+
+    def read(batches):
+        for batch in batches:
+            yield pa.RecordBatch.from_pydict({"x": [state.read_text()] * batch.num_rows})
+
+    def seen_when(text: str) -> str:
+        state.write_text(text)
+        with open_source(table) as source:
+            return source.glance(["x"], 1).column(0)[0].as_py()
+
+    before = held(spark)
+    table = spark.range(10).mapInArrow(read, "x string")
+    assert [seen_when("a"), seen_when("b")] == ["a", "b"]
+    assert held(spark) == before
+    table.persist()
+    assert [seen_when("c"), seen_when("d")] == ["c", "c"]
+    table.unpersist()
+    table.persist()
+    assert [seen_when("e"), seen_when("f")] == ["e", "e"]
+    table.unpersist()
+    assert [seen_when("g"), seen_when("h")] == ["g", "h"]
+    wait_until(lambda: held(spark) == before)
+
+
+def test_columns_that_a_spark_frame_lacks(spark: object) -> None:
+    with pytest.raises(ValueError, match=r"Got X without the columns .*; its columns are \['id'\]"):
+        from_source(spark.range(10))
+
+
+def held(spark: object) -> frozenset[int]:
+    """Return the numbers of all that Spark keeps."""
+    return frozenset(spark.sparkContext._jsc.getPersistentRDDs())
+
+
+def wait_until(true: Callable[[], bool]) -> None:
+    until = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < until
+        gc.collect()
+        time.sleep(0.05)
 
 
 def test_spark_task_that_fails_once_changes_nothing(

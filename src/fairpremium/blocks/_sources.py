@@ -1,6 +1,6 @@
 """Recognise what kind of source the caller gave, and open it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from os import PathLike
 from typing import Any
 
@@ -9,7 +9,7 @@ from fairpremium.blocks._files import open_files
 from fairpremium.blocks._job import Source
 from fairpremium.blocks._spark import SparkSource
 
-_OPENERS: dict[str, Callable[[Any], Source]] = {"files": open_files, "dask": DaskSource, "spark": SparkSource}
+_OPENERS: dict[str, Callable[[Any], Source]] = {"files": open_files, "dask": DaskSource}
 
 
 def source_kind(X: Any) -> str | None:
@@ -26,12 +26,14 @@ def source_kind(X: Any) -> str | None:
     return None
 
 
-def open_source(X: Any) -> Source:
+def open_source(X: Any, columns: Sequence[str] | None = None) -> Source:
     """Open a source of rows.
 
     Parameters
     ----------
     X : str, path, pyarrow.dataset.Dataset, dask.dataframe.DataFrame or pyspark.sql.DataFrame
+    columns : sequence of str, optional
+        The columns that will be read, where that is known: Spark hands over no others.
 
     Returns
     -------
@@ -45,6 +47,8 @@ def open_source(X: Any) -> Source:
         If X is none of these.
     """
     kind = source_kind(X)
+    if kind == "spark":
+        return SparkSource(X, columns)
     if kind is not None:
         return _OPENERS[kind](X)
     raise TypeError(

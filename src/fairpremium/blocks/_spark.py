@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from fairpremium.blocks._job import PIECE_ROWS, Job, Source
 from fairpremium.blocks._rows import one_blas_thread
+from fairpremium.blocks._spark_packed import keep, recall, stays_as_it_is
 
 _RESULT = "partition long, rows long, payload binary"
 _ROWS = "rows"
@@ -24,22 +25,36 @@ class SparkSource(Source):
     """A `pyspark.sql.DataFrame` of an existing session.
 
     The packed rows are persisted while the source is in use, so that every pass sees the same rows in the same
-    partitions. Spark repeats tasks that fail, and a repeated partition gives the same numbers.
+    partitions. Spark repeats tasks that fail, and a repeated partition gives the same numbers. Of a frame that is not
+    persisted itself, only the columns that will be read are packed, if they are known.
     """
 
-    def __init__(self, frame: Any):
+    def __init__(self, frame: Any, columns: Sequence[str] | None = None):
         from pyspark.sql.pandas.types import to_arrow_schema
 
         self.schema: pa.Schema = to_arrow_schema(frame.schema)
         self.names = tuple(frame.columns)
         self._place = {name: f"c{i}" for i, name in enumerate(self.names)}  # of each column in the packed frame
-        packed = ", ".join([f"{_ROWS} long", *(f"{place} binary" for place in self._place.values())])
-        self._packed = frame.mapInArrow(_pack, packed).persist()
+        self._seen: dict[tuple[str, ...], pa.Table] = {}  # by a glance
+        kept = recall(frame)
+        self._stays = kept is not None or stays_as_it_is(frame)
+        if kept is not None:
+            self._packed, self.counts = kept.rows, kept.counts
+            return
+        self._packed = self._pack(frame, None if self._stays else columns)
         found = {i: rows for i, rows, _ in self._collect(_Work({}, ()), ())}
         self.counts = tuple(found.get(i, 0) for i in range(max(found, default=-1) + 1))
         if not sum(self.counts):
-            self.close()
+            self._packed.unpersist()
             raise ValueError("Got a Spark data frame with no rows, but expected some.")
+        if self._stays:
+            keep(frame, self._packed, self.counts)
+
+    def _pack(self, frame: Any, columns: Sequence[str] | None) -> Any:
+        places = [place for name, place in self._place.items() if columns is None or name in columns]
+        chosen = frame.toDF(*(f"c{i}" for i in range(len(self.names)))).select(places or ["*"])
+        packed = ", ".join([f"{_ROWS} long", *(f"{place} binary" for place in chosen.columns)])
+        return chosen.mapInArrow(_pack, packed).persist()
 
     def run(self, jobs: Sequence[Job | None], columns: Sequence[str]) -> Iterator[Any]:
         """Give each partition its job."""
@@ -59,17 +74,18 @@ class SparkSource(Source):
 
     def glance(self, columns: Sequence[str], size: int) -> pa.Table:
         """Return the first rows."""
-        pieces, wanted = 1, min(size, sum(self.counts))
-        while True:
+        place, pieces, wanted = tuple(columns), 1, min(size, sum(self.counts))
+        while place not in self._seen or self._seen[place].num_rows < wanted:
             found = self._select(columns).limit(pieces).toArrow()
-            if sum(found.column(_ROWS).to_pylist()) >= wanted:
-                tables = [table for batch in found.to_batches() for table in _unpack(batch, columns)]
-                return pa.concat_tables(tables).slice(0, size)
+            tables = [table for batch in found.to_batches() for table in _unpack(batch, columns)]
+            self._seen[place] = pa.concat_tables(tables)
             pieces *= 8
+        return self._seen[place].slice(0, size)
 
     def close(self) -> None:
-        """Let Spark forget the rows."""
-        self._packed.unpersist()
+        """Let Spark forget the rows, unless the next fit of the frame needs them."""
+        if not self._stays:
+            self._packed.unpersist()
 
     def _select(self, columns: Sequence[str]) -> Any:
         return self._packed.select(_ROWS, *(self._place[name] for name in columns))
@@ -97,12 +113,12 @@ def _pack(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def _packed(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
     table = pa.Table.from_batches(batches).combine_chunks()
     values: dict[str, Any] = {_ROWS: pa.array([table.num_rows], pa.int64())}
-    for i, column in enumerate(table.columns):
+    for place, column in zip(table.column_names, table.columns, strict=True):
         sink = pa.BufferOutputStream()
         alone = pa.table({"": column})
         with pa.ipc.new_stream(sink, alone.schema) as writer:
             writer.write_table(alone)
-        values[f"c{i}"] = pa.array([sink.getvalue().to_pybytes()], pa.binary())
+        values[place] = pa.array([sink.getvalue().to_pybytes()], pa.binary())
     return pa.RecordBatch.from_pydict(values)
 
 

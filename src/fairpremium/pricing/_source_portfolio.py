@@ -86,7 +86,8 @@ class SourcePortfolio:
         self.roles = list(self._roles.values())
 
     def __enter__(self) -> Self:
-        self.source: Source = open_source(self.X)
+        columns = None if self._wanted is None else [*self.roles, *self._wanted]
+        self.source: Source = open_source(self.X, columns)
         try:
             self.features = self._check_names(self._wanted)
             if self.is_total:
