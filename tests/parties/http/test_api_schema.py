@@ -27,7 +27,7 @@ from fairpremium.parties import FitSpec
 from fairpremium.parties.http import _readiness
 from fairpremium.parties.service._access import RIGHTS
 from fairpremium.parties.service._context import ServiceLimits
-from fairpremium.parties.service._rate_limit import RateLimiter
+from fairpremium.parties.service.operations._rate_limit import RateLimiter
 from fairpremium.parties.store.schema import fits
 from helpers import wire
 

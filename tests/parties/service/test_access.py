@@ -19,9 +19,9 @@ from fairpremium.parties.protocol._problems import PROBLEMS, Problem
 from fairpremium.parties.service._access import RIGHTS
 from fairpremium.parties.service._context import Party, ServiceLimits
 from fairpremium.parties.service._fits import cancel_fit
-from fairpremium.parties.service._rate_limit import RateLimiter
 from fairpremium.parties.service._third_party import ThirdParty
 from fairpremium.parties.service.operations import _log
+from fairpremium.parties.service.operations._rate_limit import RateLimiter
 from fairpremium.parties.store.schema import log
 from helpers import wire
 from helpers.places import Place

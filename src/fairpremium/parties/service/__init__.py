@@ -18,7 +18,6 @@ from ._epochs import count_epochs
 from ._housekeeping import referenced
 from ._log_monitor import LogMonitor
 from ._portfolios import used_bytes
-from ._rate_limit import RateLimiter, network_of
 from ._restored import EPOCH_LEAP, INTACT, RESTORED_EARLIER, begin_again
 from ._settings import ServiceSettings, is_loopback, is_loopback_name
 from ._studies import count_fits, spec_of
@@ -31,11 +30,13 @@ from .operations import (
     LogFormat,
     LogLevel,
     LogSettings,
+    RateLimiter,
     SecurityEvents,
     count_workers,
     log_event,
     log_failure,
     measure_service,
+    network_of,
     request_id,
     write_log,
 )

@@ -1,4 +1,4 @@
-"""What whoever runs the service needs: the operational log, security events, readiness, measures.
+"""What whoever runs the service needs: the operational log, security events, readiness, measures, limits of rates.
 
 Nothing here imports the service's context, which logs itself.
 """
@@ -6,6 +6,7 @@ Nothing here imports the service's context, which logs itself.
 from ._heartbeats import WORKERS_FOLDER, Heartbeat, count_workers
 from ._log import EVENTS, LogFormat, LogLevel, LogSettings, log_event, log_failure, request_id, write_log, written_log
 from ._measures import ServiceMeasures, measure_service
+from ._rate_limit import RateLimiter, network_of
 from ._readiness import check_writes
 from ._security_events import SecurityEvents
 
@@ -16,6 +17,7 @@ __all__ = [
     "LogFormat",
     "LogLevel",
     "LogSettings",
+    "RateLimiter",
     "SecurityEvents",
     "ServiceMeasures",
     "check_writes",
@@ -23,6 +25,7 @@ __all__ = [
     "log_event",
     "log_failure",
     "measure_service",
+    "network_of",
     "request_id",
     "write_log",
     "written_log",

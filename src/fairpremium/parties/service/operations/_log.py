@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple, TextIO
 
 from fairpremium.parties.protocol import Problem
 
-from .._rate_limit import RateLimiter
+from ._rate_limit import RateLimiter
 
 LogFormat = Literal["text", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
