@@ -347,7 +347,8 @@ class _Fitting:
         objective = mixture(use, use[:0])
         for _ in range(_SETTLE):
             objective.weights(eta[use])
-        return np.asarray(np.average(objective.responsibilities(self.rows, U, eta), axis=0, weights=self.rows.weight))
+        responsibilities = objective.responsibilities(self.rows, objective.propensity.log(U), eta)
+        return np.asarray(np.average(responsibilities, axis=0, weights=self.rows.weight))
 
     def mixture(self, fit: ModelFit) -> tuple[Callable[[Positions, Positions], MixtureObjective], Array]:
         """Return what makes objectives of the weighting's likelihood from positions of rows, and its features."""

@@ -368,8 +368,8 @@ def boost(
 
     def derivatives(scores: Array, _: Any) -> tuple[Array, Array]:
         with np.errstate(over="ignore", invalid="ignore"):
-            gradient, curvature = slopes(scores.reshape(len(rows), outputs).astype(np.float64))
-        if not (np.abs(gradient) < _LARGEST).all() or not (np.abs(curvature) < _LARGEST).all():
+            gradient, curvature = slopes(scores.reshape(len(rows), outputs))
+        if not all(values.max() < _LARGEST and values.min() > -_LARGEST for values in (gradient, curvature)):
             raise ConvergenceError(
                 "Boosting diverged; a larger min_leaf, a larger l2 or a smaller learning_rate helps."
             )
@@ -389,7 +389,7 @@ def boost(
     booster.add_valid(held_rows.dataset(), "held")
 
     def held_loss(scores: Array, _: Any) -> tuple[str, float, bool]:
-        return "loss", loss(scores.reshape(len(held_rows), outputs).astype(np.float64)), False
+        return "loss", loss(scores.reshape(len(held_rows), outputs)), False
 
     slopes(np.zeros((len(rows), outputs)))  # weights at the start, which the held-out loss may need
     best, best_at, best_round = loss(np.zeros((len(held_rows), outputs))), 0, 0
