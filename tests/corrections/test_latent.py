@@ -286,6 +286,21 @@ def test_propensities_are_climbed_with_little_information(
     assert np.abs(gradient * error).max() < 1e-8
 
 
+def test_features_of_a_propensity_are_computed_once(randomized_response: Callable, report: Callable) -> None:
+    T = randomized_response(3, 0.8)
+    latent = make(draw(Normal(), T, report, 3000, seed=5), T, None)
+    priced = []
+
+    def features(block: Block) -> np.ndarray:
+        priced.append(len(block.y))
+        return latent.features(block)
+
+    start = Parameters(np.zeros((2, 3)))
+    found = replace(latent, features=features).maximise(start)
+    assert sum(priced) == 3000
+    np.testing.assert_allclose(found.gamma, latent._climb(start, 200, 1e-6).gamma, rtol=1e-10, atol=1e-12)
+
+
 @pytest.mark.parametrize("groups", [2, 3, 12])
 def test_log_sum_exp_is_that_of_scipy(groups: int) -> None:
     values = np.random.default_rng(0).normal(scale=300.0, size=(50, groups))

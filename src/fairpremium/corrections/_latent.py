@@ -268,6 +268,15 @@ class Latent:
         Many rows are climbed with the information of a sample, and propensities with that of an earlier step, as long
         as its steps lead on: a pass for the gradient alone is many times cheaper.
         """
+        return self._with_features_at_hand()._climb(start, max_iter, tol)
+
+    def _with_features_at_hand(self) -> Latent:
+        """Return the same likelihood with features that are computed once, if they take little memory."""
+        if self.law is not None or not isinstance(self.rows, Rows) or len(self.rows) > SAMPLE_ROWS:
+            return self
+        return replace(self, rows=replace(self.rows, X=self.rows.map(self.features)), features=_columns)
+
+    def _climb(self, start: Parameters, max_iter: int, tol: float) -> Parameters:
         at, flat, span = start, self.pack(start), self._whole_span(start)
         size = INFORMATION_ROWS if len(self.rows) > 4 * INFORMATION_ROWS else SAMPLE_ROWS
         is_large = len(self.rows) >= 4 * size
@@ -485,6 +494,10 @@ def _ascent(span: Span, gradient: Array, observed: Array, complete: Callable[[],
 
 def _finite(*values: Array | float) -> bool:
     return all(bool(np.isfinite(value).all()) for value in values)
+
+
+def _columns(block: Block) -> Array:
+    return np.asarray(block.X)
 
 
 def _weights(block: Block) -> Array:
