@@ -130,9 +130,9 @@ def test_the_influence_of_a_row_on_the_total_is_its_own_imbalance(family: str) -
     model = SignedMoments.of(problem, CHANNEL).propensity
     block = rows.block(0, len(rows))
     of_weights = model.latent.weight_gradient(block, model.parameters, np.ones((len(rows), 1)), gap).sum(axis=0)
-    _, _, complete, missing = model.latent.expand(model.parameters)
+    _, _, information = model.latent.expand(model.parameters)
     scores = model.latent.scores(block, model.parameters) * (rows.report < 3)[:, None]
-    expected = expected + scores @ np.linalg.solve(complete - missing, of_weights)
+    expected = expected + scores @ np.linalg.solve(information, of_weights)
     assert_allclose(moved, expected, atol=1e-8 * np.abs(expected).max())
 
 

@@ -16,7 +16,7 @@ from fairpremium.corrections import _latent as latent_module
 from fairpremium.corrections._latent import Latent, Parameters, log_softmax
 from fairpremium.errors import ConvergenceError
 from fairpremium.families import Bernoulli, Family, Gamma, NegativeBinomial, Normal, Poisson, Tweedie, law_of
-from fairpremium.models import Penalty
+from fairpremium.models import Penalty, Span
 
 FAMILIES = [Normal(), Poisson(), Gamma(), Tweedie(1.5), Bernoulli(), NegativeBinomial()]
 
@@ -99,7 +99,8 @@ def test_gradient_and_information_are_derivatives(
     rows = draw(family or Normal(), T, report, weighted=not plain)
     latent = make(rows, T, family, common=common, strength=0.0 if plain else 15.0)
     at = latent.pack(some_parameters(latent))
-    value, gradient, complete, missing = latent.expand(latent.unpack(at))
+    value, gradient, observed = latent.expand(latent.unpack(at))
+    complete = latent._complete_information(latent.unpack(at))()
     assert value == pytest.approx(latent.value(latent.unpack(at)), rel=1e-12)
     h, size = 1e-5, len(at)
     slow_gradient, slow_information = np.empty(size), np.empty((size, size))
@@ -110,10 +111,10 @@ def test_gradient_and_information_are_derivatives(
         slow_information[j] = (down[1] - up[1]) / (2 * h)
     np.testing.assert_allclose(gradient, slow_gradient, rtol=1e-5, atol=1e-6 * np.abs(gradient).max())
     scale = np.abs(complete).max()
-    np.testing.assert_allclose(complete - missing, slow_information, rtol=1e-4, atol=2e-6 * scale)
+    np.testing.assert_allclose(observed, slow_information, rtol=1e-4, atol=2e-6 * scale)
     np.testing.assert_allclose(complete, complete.T, atol=1e-10 * scale)
     # what is missing is a covariance of scores: never negative definite anywhere
-    assert np.linalg.eigvalsh(missing).min() > -1e-9 * scale
+    assert np.linalg.eigvalsh(complete - observed).min() > -1e-9 * scale
 
 
 def test_scores_along_a_vector_are_products_of_the_scores(randomized_response: Callable, report: Callable) -> None:
@@ -203,7 +204,7 @@ def test_maximise_ends_where_bfgs_ends(
     passes: list[float] = []
     plain_expand = Latent.expand
 
-    def expand(self: Latent, at: Parameters) -> tuple[float, np.ndarray, np.ndarray, np.ndarray]:
+    def expand(self: Latent, at: Parameters) -> tuple[float, np.ndarray, np.ndarray]:
         result = plain_expand(self, at)
         passes.append(result[0])
         return result
@@ -222,7 +223,7 @@ def test_maximise_ends_where_bfgs_ends(
     assert top >= -1000 * twin.fun - 1e-4
     np.testing.assert_allclose(flat, twin.x, atol=0.02)
     gradient = latent.expand(found)[1]
-    error = np.sqrt(np.diag(np.linalg.inv(latent.expand(found)[2] - latent.expand(found)[3])))
+    error = np.sqrt(np.diag(np.linalg.inv(latent.expand(found)[2])))
     assert np.abs(gradient * error).max() < 1e-3  # a thousandth of a standard error from the top
 
 
@@ -247,7 +248,7 @@ def test_many_rows_are_climbed_with_the_information_of_a_sample(
     passes: list[int] = []
     plain_expand = Latent.expand
 
-    def expand(self: Latent, at: Parameters) -> tuple[float, np.ndarray, np.ndarray, np.ndarray]:
+    def expand(self: Latent, at: Parameters) -> tuple[float, np.ndarray, np.ndarray]:
         passes.append(len(self.rows))
         return plain_expand(self, at)
 
@@ -285,11 +286,42 @@ def test_propensities_are_climbed_with_little_information(
     assert np.abs(gradient * error).max() < 1e-8
 
 
+def test_features_of_a_propensity_are_computed_once(randomized_response: Callable, report: Callable) -> None:
+    T = randomized_response(3, 0.8)
+    latent = make(draw(Normal(), T, report, 3000, seed=5), T, None)
+    priced = []
+
+    def features(block: Block) -> np.ndarray:
+        priced.append(len(block.y))
+        return latent.features(block)
+
+    start = Parameters(np.zeros((2, 3)))
+    found = replace(latent, features=features).maximise(start)
+    assert sum(priced) == 3000
+    np.testing.assert_allclose(found.gamma, latent._climb(start, 200, 1e-6).gamma, rtol=1e-10, atol=1e-12)
+
+
 @pytest.mark.parametrize("groups", [2, 3, 12])
 def test_log_sum_exp_is_that_of_scipy(groups: int) -> None:
     values = np.random.default_rng(0).normal(scale=300.0, size=(50, groups))
     values[0, 0] = -np.inf
     np.testing.assert_allclose(latent_module.log_sum_exp(values), logsumexp(values, axis=1), rtol=1e-14)
+
+
+def test_what_is_missing_is_left_out_only_where_there_is_no_maximum() -> None:
+    gradient, complete, asked = np.array([1.0, -2.0]), np.diag([4.0, 3.0]), []
+
+    def ask() -> np.ndarray:
+        asked.append(1)
+        return complete
+
+    step = latent_module._ascent(Span(), gradient, np.diag([2.0, 1.0]), ask)
+    np.testing.assert_allclose(step, [0.5, -2.0])
+    assert not asked
+    missing = np.diag([0.0, 3.2])  # 97 % of it is too much, 90 % is not
+    step = latent_module._ascent(Span(), gradient, complete - missing, ask)
+    np.testing.assert_allclose(step, gradient / np.diag(complete - 0.9 * missing))
+    assert asked
 
 
 def test_accepted_steps_go_up(randomized_response: Callable, report: Callable, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -303,14 +335,14 @@ def test_accepted_steps_go_up(randomized_response: Callable, report: Callable, m
     expansions: dict[bytes, float] = {}
     plain_expand, plain_ascent = Latent.expand, module._ascent
 
-    def expand(self: Latent, at: Parameters) -> tuple[float, np.ndarray, np.ndarray, np.ndarray]:
+    def expand(self: Latent, at: Parameters) -> tuple[float, np.ndarray, np.ndarray]:
         result = plain_expand(self, at)
         expansions[result[1].tobytes()] = result[0]
         return result
 
-    def ascent(gradient: np.ndarray, complete: np.ndarray, missing: np.ndarray) -> np.ndarray:
+    def ascent(span: Span, gradient: np.ndarray, observed: np.ndarray, complete: Callable) -> np.ndarray:
         points.append(expansions[gradient.tobytes()])
-        step = plain_ascent(gradient, complete, missing)
+        step = plain_ascent(span, gradient, observed, complete)
         assert gradient @ step >= 0
         return step
 

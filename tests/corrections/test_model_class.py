@@ -100,6 +100,23 @@ def test_trees_find_what_no_line_describes(keep: float | None) -> None:
     assert error(fit.predictor(X), truth) < 0.8 * error(start.predictor(X), truth)
 
 
+def test_features_are_sorted_into_bins_once() -> None:
+    """Fits without some rows and for other channels learn from the same bins, those of other rows from their own."""
+    inputs, _ = make(n=1000)
+    fit = fit_model(inputs, QUICK)
+    use = np.arange(1000) % 5 > 0
+    without, near = fit.without(~use), fit.with_channel(ReportChannel.of(RandomizedResponse([0, 1], keep=0.86), (0, 1)))
+    assert without.features.whole is near.features.whole is fit.features.whole
+    np.testing.assert_array_equal(without.features.places, np.flatnonzero(use))
+    assert len(near.features) == 1000
+    other = fit.refit(inputs.rows.take(use))
+    assert other.features.whole is not fit.features.whole
+    assert len(other.features) == 800
+    # bins of 1,000 and of 800 rows differ by a part of a bin: prices by a part of their noise
+    apart = error(without.predictor(inputs.rows.X), other.predictor(inputs.rows.X))
+    assert apart < 0.25 * error(fit.predictor(inputs.rows.X), linear_fit(inputs))
+
+
 @pytest.mark.parametrize("family", ["normal", "poisson"])
 @pytest.mark.parametrize(("bend", "apart"), [(0.0, 0.0), (1.0, 1.0)])
 def test_totals_are_those_of_the_outcomes(family: str, bend: float, apart: float) -> None:

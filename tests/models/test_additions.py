@@ -32,6 +32,16 @@ class MeanPrices(GroupPrices):
         raise NotImplementedError
 
 
+@dataclass(frozen=True)
+class Outcomes:
+    """Features by which each row is known: its outcome."""
+
+    y: np.ndarray
+
+    def take(self, index: np.ndarray) -> Outcomes:
+        return Outcomes(self.y[index])
+
+
 class MeanModel(GroupModel):
     adds: ClassVar[str] = "means"
     folds: ClassVar[int] = 4
@@ -43,6 +53,9 @@ class MeanModel(GroupModel):
     def train(self, data: TrainingData, rng: np.random.Generator, like: GroupPrices | None = None) -> MeanPrices:
         assert (data.held is None) == (like is not None)
         assert data.objective == (len(data.train), 0 if data.held is None else len(data.held))
+        for rows, features in ((data.train, data.features), (data.held, data.held_features)):
+            if rows is not None and features is not None:
+                np.testing.assert_array_equal(rows.y, features.y)
         rounds = len(data.held) if data.held is not None else like.rounds
         return MeanPrices(float(data.train.y.mean()), rounds)
 
@@ -50,7 +63,7 @@ class MeanModel(GroupModel):
 def make(n: int = 11, cluster: np.ndarray | None = None) -> tuple[Trainer, TrainingTask]:
     y = 2.0 ** np.arange(n)  # every mean tells which rows are in it
     rows = Rows(np.zeros((n, 1)), y, None, np.zeros(n, dtype=int), cluster=cluster)
-    task = TrainingTask(rows, np.tile([[1.0, 2.0]], (n, 1)), lambda t, h: (len(t), len(h)))
+    task = TrainingTask(rows, np.tile([[1.0, 2.0]], (n, 1)), lambda t, h: (len(t), len(h)), Outcomes(y))
     return Trainer(MeanModel(), Design.learn(np.zeros((2, 1))), Normal(), np.random.default_rng(0)), task
 
 

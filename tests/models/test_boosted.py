@@ -191,6 +191,7 @@ def test_no_round_is_taken_when_none_helps() -> None:
 def test_a_round_without_a_split_is_not_counted() -> None:
     """Trees grow in the first rounds only: the number of rounds is that of LightGBM, not that of the calls."""
     X = np.arange(200.0)[:, None]
+    rows = BoostedModel().read(Design.learn(X), X)
     calls = []
 
     def slopes(s: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -198,9 +199,27 @@ def test_a_round_without_a_split_is_not_counted() -> None:
         grow = len(calls) <= 4
         return np.where(X > 100, 1.0, -1.0) * grow, np.ones_like(s)
 
-    booster, best = boost(X, slopes, 1, {}, [], rounds=20, held=(X, lambda s: -len(calls)), patience=3)
+    booster, best = boost(rows, slopes, 1, {}, rounds=20, held=(rows, lambda s: -len(calls)), patience=3)
     assert len(calls) == 21
     assert best == booster.current_iteration() == 3  # the first call only asks for the weights at the start
+
+
+@pytest.mark.parametrize("rounds", [None, 12])
+def test_rows_taken_from_binned_ones_give_the_same_trees(rounds: int | None) -> None:
+    """Features of few values have a bin for each, from whatever rows they are learned."""
+    X, y = draw(Poisson())
+    t, h = np.flatnonzero(np.arange(600) % 3), np.arange(0, 600, 3)
+    model, design = BoostedModel(max_rounds=40, min_leaf=3.0), Design.learn(X)
+    objective = WeightedObjective(Poisson(), np.ones((400, 2)), y[h], np.ones((200, 2)))
+    train_rows, held = (Rows(X[i], y[i], None, np.zeros(len(i), dtype=int)) for i in (t, h))
+    data = TrainingData(design, Poisson(), train_rows, np.zeros((400, 2)), objective, held, np.zeros((200, 2)))
+    like = rounds and BoostedPrices("", 2, rounds, TreeEncoding.of(design, categorical=True))
+    every = model.read(design, np.concatenate([X[:50], X]))
+    some = every.take(np.arange(len(every)) >= 50)
+    both = data._replace(features=some.take(t), held_features=some.take(h))
+    alone, shared = (model.train(one, np.random.default_rng(0), like) for one in (data, both))
+    assert shared.text == alone.text
+    assert shared.rounds == alone.rounds > 0
 
 
 @pytest.mark.parametrize("family", ["normal", "poisson"])

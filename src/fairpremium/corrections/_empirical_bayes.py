@@ -337,24 +337,22 @@ def _average(contrasts: _Contrasts, draws: Array) -> tuple[Array, Array]:
     Each of them gives an exact Gaussian, whose mean and covariance are averaged instead of draws of theta.
     """
     L, h, block = contrasts.L, contrasts.h, contrasts.block
-    mean, square, diagonal = np.zeros(len(h)), np.zeros_like(L), np.arange(len(h))
-    for own in draws[:, block]:
-        half = dpotri(_root(L, own), lower=1)[0]  # the lower triangle
-        covariance = half + half.T
-        covariance[diagonal, diagonal] /= 2
-        m = covariance @ h
-        mean += m
-        square += covariance
-        square += np.outer(m, m)
-    mean /= len(draws)
-    return mean, square / len(draws) - np.outer(mean, mean)
+    means, lower = np.empty((len(draws), len(h))), np.zeros_like(L, order="F")
+    for i, own in enumerate(draws[:, block]):
+        root = _root(L, own)
+        means[i] = dpotrs(root, h, lower=1)[0]
+        lower += dpotri(root, lower=1, overwrite_c=1)[0]
+    lower /= len(draws)  # the lower triangle of the mean of the covariances, and nothing above it
+    mean = means.mean(axis=0)
+    gaps = means - mean
+    return mean, lower + np.tril(lower, -1).T + gaps.T @ gaps / len(draws)
 
 
 def _root(L: Array, own: Array) -> Array:
     """Return the Cholesky root of L + diag(own)."""
-    A = L.copy()
-    A[np.diag_indices_from(A)] += own
-    root, failed = dpotrf(A, lower=1)
+    A = L.copy(order="F")
+    A.reshape(-1, order="F")[:: len(A) + 1] += own
+    root, failed = dpotrf(A, lower=1, overwrite_a=1)
     if failed:
         raise ConvergenceError("The evidence about the groups is not finite.")
     return np.asarray(root)
@@ -415,11 +413,11 @@ class _Factors:
         trials = np.repeat(precision[None], len(self.values), axis=0)
         trials[:, which] *= (self.values[self.now] / self.values[:, None]) ** 2
         own = trials[:, block]
-        A = L + own[:, :, None] * np.eye(len(h))
-        root = np.linalg.cholesky(A)
-        half = np.linalg.solve(root, np.broadcast_to(h, own.shape)[:, :, None])[:, :, 0]
-        log_root = np.log(np.diagonal(root, axis1=1, axis2=2)).sum(axis=1)
-        value = self._pick(0.5 * (half**2).sum(axis=1) - log_root + 0.5 * np.log(own).sum(axis=1), uniform)
+        half, diagonal = np.empty_like(own), np.empty_like(own)
+        for i, precisions in enumerate(own):
+            root = _root(L, precisions)
+            half[i], diagonal[i] = dtrtrs(root, h, lower=1)[0], root.diagonal()
+        value = self._pick((0.5 * half**2 - np.log(diagonal) + 0.5 * np.log(own)).sum(axis=1), uniform)
         precision[which] = trials[self.now, which]
         return value
 

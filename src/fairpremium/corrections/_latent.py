@@ -13,6 +13,7 @@ the complete data takes its place (in whole: the EM gradient algorithm of Lange,
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -150,14 +151,24 @@ class Latent:
         dispersion = np.broadcast_to(rest[-d:], K).copy() if d else np.zeros(K)
         return Parameters(gamma, B, dispersion)
 
-    def expand(self, at: Parameters) -> tuple[float, Array, Array, Array]:
-        """Compute the penalised log-likelihood, its gradient, and the complete and missing information.
+    def expand(self, at: Parameters) -> tuple[float, Array, Array]:
+        """Compute the penalised log-likelihood, its gradient, and the observed information.
 
-        The observed information is the complete one minus the missing one (Louis, 1982).
+        The observed information is that of the complete data minus the missing one (Louis, 1982).
         """
-        value, gradient, complete, missing = self.rows.reduce(partial(self._expansion, at=at), block_rows=2048)
+        value, gradient, observed = self.rows.reduce(partial(self._expansion, at=at), block_rows=2048)
         p_value, p_gradient, p_hessian = self._penalty(at, len(self.pack(at)))
-        return float(value) - p_value, gradient - p_gradient, complete + p_hessian, missing
+        return float(value) - p_value, gradient - p_gradient, observed + p_hessian
+
+    def _complete_information(self, at: Parameters) -> Callable[[], Array]:
+        """Return what computes the information of the complete data, which few steps ask for: once, if at all."""
+
+        @functools.cache
+        def compute() -> Array:
+            complete = self.rows.reduce(partial(self._complete_expansion, at=at), block_rows=2048)[0]
+            return np.asarray(complete + self._penalty(at, len(self.pack(at)))[2])
+
+        return compute
 
     def _expand_without_information(self, at: Parameters) -> tuple[float, Array]:
         """Compute the penalised log-likelihood and its gradient."""
@@ -169,7 +180,11 @@ class Latent:
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):  # a step too far is not taken
             row = self._row_terms(block, at)
             found = np.array(row.log_likelihood.sum()), self._score_sums(row)
-            return (*found, *self._information(row)) if information else found
+            return (*found, self._information(row)) if information else found
+
+    def _complete_expansion(self, block: Block, at: Parameters) -> tuple[Array]:
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            return (self._information(self._row_terms(block, at), observed=False),)
 
     def value(self, at: Parameters) -> float:
         """Compute the penalised log-likelihood."""
@@ -206,39 +221,37 @@ class Latent:
         """
         rows = self.rows
         assert isinstance(rows, Rows)
-        _, gradient, complete, missing = self.expand(at)
+        _, gradient, observed = self.expand(at)
+        complete = self._complete_information(at)
         total, span = 0.0, self._whole_span(at)
         for f in np.unique(fold):
             held = rows.take(fold == f)
             own = held.reduce(partial(self._expansion, at=at, information=False))[1]
             left = 1 - len(held) / len(rows)
-            terms = map(span.restrict, (gradient - own, left * complete, left * missing))
-            without = self.unpack(self.pack(at) + span.extend(_ascent(*terms)))
+            step = _ascent(span, (gradient - own) / left, observed, complete)
+            without = self.unpack(self.pack(at) + step)
             total += float(self.report_log_loss(held.block(0, len(held)), without).sum())
         return total / len(rows)
 
-    def _sampled_information(self, at: Parameters, size: int = INFORMATION_ROWS) -> tuple[Array, Array]:
-        """Compute the complete and the missing information from some rows, which speak for all."""
-        some = self.rows.spaced(size)
-        part = len(some) / len(self.rows)
-        _, _, complete, missing = self.on(some).expand(at)
-        return complete / part, missing / part
+    def _sampled_information(self, at: Parameters, size: int = INFORMATION_ROWS) -> tuple[Array, Callable[[], Array]]:
+        """Compute the observed information, and what computes the complete one, from some rows, which speak for all."""
+        some = self.on(self.rows.spaced(size))
+        part = len(some.rows) / len(self.rows)
+        complete = some._complete_information(at)
+        return some.expand(at)[2] / part, lambda: complete() / part
 
     def sampled_covariance(self, at: Parameters) -> Array:
         """Invert the observed information of some rows, where that is exact enough: shape (parameters, parameters)."""
-        complete, missing = self._sampled_information(at)
-        return self._whole_span(at).inverse(complete - missing)
+        return self._whole_span(at).inverse(self._sampled_information(at)[0])
 
     def covariance(self, at: Parameters) -> Array:
         """Invert the observed information: shape (parameters, parameters)."""
-        _, _, complete, missing = self.expand(at)
-        return self._whole_span(at).inverse(complete - missing)
+        return self._whole_span(at).inverse(self.expand(at)[2])
 
     def step(self, at: Parameters, gradient: Array) -> Array:
         """Compute how the maximum moves with the gradient; a LinAlgError says that there is none."""
-        _, _, complete, missing = self.expand(at)
         span = self._whole_span(at)
-        factor = cho_factor(span.restrict(complete - missing))
+        factor = cho_factor(span.restrict(self.expand(at)[2]))
         return span.extend(np.asarray(cho_solve(factor, span.restrict(gradient))))
 
     def _whole_span(self, at: Parameters) -> Span:
@@ -255,31 +268,42 @@ class Latent:
         Many rows are climbed with the information of a sample, and propensities with that of an earlier step, as long
         as its steps lead on: a pass for the gradient alone is many times cheaper.
         """
+        return self._with_features_at_hand()._climb(start, max_iter, tol)
+
+    def _with_features_at_hand(self) -> Latent:
+        """Return the same likelihood with features that are computed once, if they take little memory."""
+        if self.law is not None or not isinstance(self.rows, Rows) or len(self.rows) > SAMPLE_ROWS:
+            return self
+        return replace(self, rows=replace(self.rows, X=self.rows.map(self.features)), features=_columns)
+
+    def _climb(self, start: Parameters, max_iter: int, tol: float) -> Parameters:
         at, flat, span = start, self.pack(start), self._whole_span(start)
         size = INFORMATION_ROWS if len(self.rows) > 4 * INFORMATION_ROWS else SAMPLE_ROWS
         is_large = len(self.rows) >= 4 * size
         keeps = is_large or self.law is None  # whether the information is kept
         if is_large:
-            complete, missing = self._sampled_information(at, size)
+            observed, complete = self._sampled_information(at, size)
             value, gradient = self._expand_without_information(at)
         else:
-            value, gradient, complete, missing = self.expand(at)
-        if not _finite(value, gradient, complete, missing):
+            value, gradient, observed = self.expand(at)
+            complete = self._complete_information(at)
+        if not _finite(value, gradient, observed):
             raise ConvergenceError("The likelihood of the reports is not finite at its start.")
         last = np.inf
         for _ in range(max_iter):
-            step = span.extend(_ascent(*map(span.restrict, (gradient, complete, missing))))
+            step = _ascent(span, gradient, observed, complete)
             gain = float(gradient @ step)
             if gain <= 2 * tol**2 * len(self.rows):
                 return at if is_large or not keeps else self._newton(at)  # as exact as if it had been Newton's method
             if keeps and gain > _LED_ON * last:  # the information is that of too few rows, or of another place
-                value, gradient, complete, missing = self.expand(at)
+                value, gradient, observed = self.expand(at)
+                complete = self._complete_information(at)
                 last = np.inf
                 continue
             step *= min(1.0, _MAX_CHANGE / float(np.abs(step / self._units(at, len(flat))).max()))
             for _halving in range(30):
                 trial = self.unpack(flat + step)
-                new = (*self._expand_without_information(trial), complete, missing) if keeps else self.expand(trial)
+                new = (*self._expand_without_information(trial), observed) if keeps else self.expand(trial)
                 if _finite(*new) and new[0] >= value - 1e-10 * abs(value):
                     break
                 step /= 2
@@ -288,14 +312,16 @@ class Latent:
                     return at  # rounding forbids to go higher
                 break
             flat, at, last = flat + step, trial, gain
-            value, gradient, complete, missing = new
+            value, gradient, observed = new
+            if not keeps:
+                complete = self._complete_information(at)
         raise ConvergenceError(f"The likelihood of the reports did not converge in {max_iter} passes.")
 
     def _newton(self, at: Parameters) -> Parameters:
         """Take one of Newton's steps, from near a maximum."""
-        span = self._whole_span(at)
-        terms = map(span.restrict, self.expand(at)[1:])
-        return self.unpack(self.pack(at) + span.extend(_ascent(*terms)))
+        _, gradient, observed = self.expand(at)
+        step = _ascent(self._whole_span(at), gradient, observed, self._complete_information(at))
+        return self.unpack(self.pack(at) + step)
 
     def _units(self, at: Parameters, size: int) -> Array:
         """Natural scale of each parameter: the coefficients B of a normal law are in units of the outcome."""
@@ -335,54 +361,55 @@ class Latent:
                 sums.append(by_group if self.n_dispersions == self.n_groups else by_group.sum(keepdims=True))
         return np.concatenate([one.ravel() for one in sums])
 
-    def _information(self, row: _RowTerms) -> tuple[Array, Array]:
-        """Information of the complete data and of what is missing, summed over the rows of a block."""
+    def _information(self, row: _RowTerms, *, observed: bool = True) -> Array:
+        """Sum the information of the complete data over the rows of a block; if `observed`, less what is missing."""
         K = self.n_groups
         m, U, q, r = self.n_features, row.U, row.q, row.r
         g = (K - 1) * m
         size_z = K * row.Z.shape[1]
         d = K if self.n_dispersions else 0
-        complete = np.zeros((g + size_z + d, g + size_z + d))
-        missing = np.zeros_like(complete)
+        found = np.zeros((g + size_z + d, g + size_z + d))  # the upper triangle
 
         def cov(p: Array, j: int, k: int) -> Array:
             return (p[:, j] if j == k else 0.0) - p[:, j] * p[:, k]
 
         for j in range(1, K):
             for k in range(j, K):
-                at = slice((j - 1) * m, j * m), slice((k - 1) * m, k * m)
-                complete[at] = np.dot(U.T * cov(q, j, k), U)
-                missing[at] = np.dot(U.T * cov(r, j, k), U)
+                weight = cov(q, j, k) - cov(r, j, k) if observed else cov(q, j, k)
+                found[(j - 1) * m : j * m, (k - 1) * m : k * m] = np.dot(U.T * weight, U)
         if row.terms is not None:
             Z, t = row.Z, row.terms
             width = Z.shape[1]
             for k in range(K):
                 cols = slice(g + k * width, g + (k + 1) * width)
-                for j in range(1, K):
-                    missing[(j - 1) * m : j * m, cols] = np.dot(U.T * (cov(r, j, k) * t.d_eta[:, k]), Z)
-                complete[cols, cols] = -np.dot(Z.T * (r[:, k] * t.d_eta_eta[:, k]), Z)
-                for j in range(k + 1):
-                    rows_j = slice(g + j * width, g + (j + 1) * width)
-                    weight = cov(r, j, k) * t.d_eta[:, j] * t.d_eta[:, k]
-                    missing[rows_j, cols] = np.dot(Z.T * weight, Z)
+                own = -r[:, k] * t.d_eta_eta[:, k]
+                if observed:
+                    for j in range(1, K):
+                        found[(j - 1) * m : j * m, cols] = -np.dot(U.T * (cov(r, j, k) * t.d_eta[:, k]), Z)
+                    for j in range(k):
+                        weight = cov(r, j, k) * t.d_eta[:, j] * t.d_eta[:, k]
+                        found[g + j * width : g + (j + 1) * width, cols] = -np.dot(Z.T * weight, Z)
+                    own -= cov(r, k, k) * t.d_eta[:, k] ** 2
+                found[cols, cols] = np.dot(Z.T * own, Z)
             for k in range(d):
                 at_k = g + size_z + k
-                for j in range(1, K):
-                    missing[(j - 1) * m : j * m, at_k] = np.dot(U.T, cov(r, j, k) * t.d_lambda[:, k])
-                for j in range(K):
-                    cols = slice(g + j * width, g + (j + 1) * width)
-                    missing[cols, at_k] = np.dot(Z.T, cov(r, j, k) * t.d_eta[:, j] * t.d_lambda[:, k])
-                    missing[g + size_z + j, at_k] = (cov(r, j, k) * t.d_lambda[:, j] * t.d_lambda[:, k]).sum()
-                cols = slice(g + k * width, g + (k + 1) * width)
-                complete[cols, at_k] = -np.dot(Z.T, r[:, k] * t.d_eta_lambda[:, k])
-                complete[at_k, at_k] = -(r[:, k] * t.d_lambda_lambda[:, k]).sum()
-        complete, missing = _symmetric(complete), _symmetric(missing)
+                own, alone = -r[:, k] * t.d_eta_lambda[:, k], -r[:, k] * t.d_lambda_lambda[:, k]
+                if observed:
+                    for j in range(1, K):
+                        found[(j - 1) * m : j * m, at_k] = -np.dot(U.T, cov(r, j, k) * t.d_lambda[:, k])
+                    for j in range(K):
+                        weight = cov(r, j, k) * t.d_lambda[:, k]
+                        found[g + j * width : g + (j + 1) * width, at_k] = -np.dot(Z.T, weight * t.d_eta[:, j])
+                        found[g + size_z + j, at_k] = -(weight * t.d_lambda[:, j]).sum()
+                found[g + k * width : g + (k + 1) * width, at_k] += np.dot(Z.T, own)
+                found[at_k, at_k] += alone.sum()
+        found = _symmetric(found)
         if d and self.n_dispersions == 1:
             merge = np.zeros((g + size_z + 1, g + size_z + d))
             merge[: g + size_z, : g + size_z] = np.eye(g + size_z)
             merge[-1, g + size_z :] = 1.0
-            complete, missing = merge @ complete @ merge.T, merge @ missing @ merge.T
-        return complete, missing
+            found = merge @ found @ merge.T
+        return found
 
     def _penalty(self, at: Parameters, size: int) -> tuple[float, Array, Array]:
         """Value, gradient and Hessian of the penalties; gamma's is symmetric over groups, the base included."""
@@ -452,19 +479,25 @@ def row_products(values: Array, Z: Array) -> Array:
     return found.reshape(-1, len(Z)).T
 
 
-def _ascent(gradient: Array, complete: Array, missing: Array) -> Array:
+def _ascent(span: Span, gradient: Array, observed: Array, complete: Callable[[], Array]) -> Array:
     """Newton's step; where the observed information is indefinite, with as much of the missing part as possible."""
-    for fraction in (1.0, 0.97, 0.9, 0.7, 0.0):
+    gradient, observed = span.restrict(gradient), span.restrict(observed)
+    for fraction in (1.0, 0.97, 0.9, 0.7, 0.0):  # of what is missing
+        information = observed if fraction == 1 else fraction * observed + (1 - fraction) * span.restrict(complete())
         try:
-            return np.asarray(cho_solve(cho_factor(complete - fraction * missing), gradient))
+            return span.extend(np.asarray(cho_solve(cho_factor(information), gradient)))
         except LinAlgError:
             continue
     # a dispersion far from its estimate can be concave the wrong way: follow the gradient
-    return np.asarray(gradient / np.maximum(np.abs(np.diag(complete)), 1.0))
+    return span.extend(np.asarray(gradient / np.maximum(np.abs(np.diag(information)), 1.0)))
 
 
 def _finite(*values: Array | float) -> bool:
     return all(bool(np.isfinite(value).all()) for value in values)
+
+
+def _columns(block: Block) -> Array:
+    return np.asarray(block.X)
 
 
 def _weights(block: Block) -> Array:

@@ -138,8 +138,7 @@ def profile(latent: Latent, at: Parameters) -> _Profiled:
     """Expand a likelihood with its ridge, without its prior, around parameters, as evidence about B."""
     penalty = latent.penalty
     ridge = replace(penalty, prior=np.zeros_like(penalty.prior)) if isinstance(penalty, GaussianPenalty) else None
-    _, gradient, complete, missing = replace(latent, penalty=ridge).expand(at)
-    information = complete - missing
+    _, gradient, information = replace(latent, penalty=ridge).expand(at)
     own, other = _own_and_other(at, len(gradient))
     nuisance = information[np.ix_(other, other)]
     follow = -np.linalg.solve(nuisance, information[np.ix_(other, own)])

@@ -37,6 +37,7 @@ from fairpremium.errors import ConvergenceError
 from fairpremium.families import REAL, Family, ResidualLaw
 from fairpremium.models import (
     AddedPrices,
+    Features,
     GroupModel,
     GroupPrices,
     LinearModel,
@@ -112,6 +113,7 @@ class ModelFit:
     shares: Array  # (K,), estimate of P(D)
     correction: str
     results: list[CandidateResult]
+    features: Features | None  # of all rows, as the class learns from them
 
     @property
     def pooling(self) -> float | dict[str, Any]:
@@ -162,6 +164,10 @@ class _Fitting:
         self.volume = np.ones((len(self.rows), 1)) if self.rows.weight is None else self.rows.weight[:, None]
         self.correction = "inverse" if self.channel.truth else inputs.correction
         self.trainer = Trainer(model, inputs.design, self.family, np.random.default_rng(inputs.seed))
+        if like is None or like.features is None or taken is None:
+            self.features = model.read(inputs.design, self.rows.X)
+        else:
+            self.features = like.features.take(taken)
 
     def fit(self) -> ModelFit:
         with section(0.0, 0.2):
@@ -173,7 +179,7 @@ class _Fitting:
         groups, fit = AddedPrices(_in_unaware(start.fit.coefficients, unaware)), start.fit
         found = ModelFit(
             self.inputs, self.model, unaware, lift, start, Weighting.of(start), None, groups, fit.shares,
-            fit.correction, [],
+            fit.correction, [], self.features,
         )  # fmt: skip
         if like is None:
             with section(0.4, 1.0):
@@ -205,7 +211,7 @@ class _Fitting:
         start = held = found.predictor(rows.X, rows.X)
         earlier = None if like is None else like.unaware.prices
         if like is None or earlier is not None:
-            task = TrainingTask(rows, start, _fixed(self.family, rows, self.volume))
+            task = TrainingTask(rows, start, _fixed(self.family, rows, self.volume), self.features)
             gain = partial(_gain, self._deviance, start, rows)
             typical, added, seen = self.trainer.cross_fit(
                 task, earlier, gain if like is None else None, words="the unaware price"
@@ -341,7 +347,8 @@ class _Fitting:
         objective = mixture(use, use[:0])
         for _ in range(_SETTLE):
             objective.weights(eta[use])
-        return np.asarray(np.average(objective.responsibilities(self.rows, U, eta), axis=0, weights=self.rows.weight))
+        responsibilities = objective.responsibilities(self.rows, objective.propensity.log(U), eta)
+        return np.asarray(np.average(responsibilities, axis=0, weights=self.rows.weight))
 
     def mixture(self, fit: ModelFit) -> tuple[Callable[[Positions, Positions], MixtureObjective], Array]:
         """Return what makes objectives of the weighting's likelihood from positions of rows, and its features."""
@@ -361,20 +368,20 @@ class _Fitting:
         """Return the rows that reported, with the weights of the weighting or of the channel."""
         use = np.flatnonzero(self.rows.report < self.channel.n_codes - 1)
         rows, start = self.rows.take(use), self.reported(fit, self.begin(fit.groups.coefficients))
+        features = None if self.features is None else self.features.take(use)
         if self.correction == "inverse":
-            return TrainingTask(
-                rows, start, _fixed(self.family, rows, self.channel.table.T[rows.report] * self.volume[use])
-            )
+            weights = self.channel.table.T[rows.report] * self.volume[use]
+            return TrainingTask(rows, start, _fixed(self.family, rows, weights), features)
         if not fit.weighting.follows:
             weights = fit.weighting.weights()[use] * self.volume[use]
-            return TrainingTask(rows, start, _fixed(self.family, rows, weights))
+            return TrainingTask(rows, start, _fixed(self.family, rows, weights), features)
         mixture = self.mixture(fit)[0]
         first_weights = None if fit.first_weighting is None else fit.first_weighting.weights()[use]
 
         def objective(t: Positions, h: Positions) -> MixtureObjective:
             return replace(mixture(use[t], use[h]), first_weights=None if first_weights is None else first_weights[t])
 
-        return TrainingTask(rows, start, objective)
+        return TrainingTask(rows, start, objective, features)
 
     def reported(self, fit: ModelFit, coefficients: Array) -> Array:
         """Compute linear predictors in (1, x, u(x)) of the rows that reported, u(x) out of sample: shape (rows, K)."""

@@ -54,11 +54,11 @@ class Propensity:
 
     def log(self, U: Array) -> Array:
         """Compute log q_k for features U: shape (rows, K)."""
-        return log_softmax(U @ self.gamma.T)
+        return log_softmax(np.dot(self.gamma, U.T).T)
 
-    def update(self, U: Array, r: Array) -> None:
-        """Move towards the maximum of sum_i sum_k r_ik log q_k(u_i)."""
-        q = np.exp(self.log(U))[:, 1:]
+    def update(self, U: Array, log_q: Array, r: Array) -> None:
+        """Move towards the maximum of sum_i sum_k r_ik log q_k(u_i), from log q_k at the present coefficients."""
+        q = np.exp(log_q[:, 1:])
         prior = np.full(U.shape[1], _PRIOR_ROWS)
         prior[0] = 0.0
         gradient = (r[:, 1:] - q).T @ U - prior * self.gamma
@@ -104,25 +104,26 @@ class MixtureObjective:
     round: int = 0
     signed: ClassVar[bool] = False
 
-    def log_joint(self, rows: Rows, U: Array, eta: Array) -> tuple[Array, Array]:
-        """Compute log q_k p_k(y), and the same with log T[s, k] added: each (rows, K)."""
+    def log_joint(self, rows: Rows, log_q: Array, eta: Array) -> Array:
+        """Compute log T[s, k] q_k p_k(y): shape (rows, K)."""
         w = np.ones((len(rows), 1)) if rows.weight is None else rows.weight[:, None]
         dispersion = np.broadcast_to(self.log_dispersion, eta.shape[1])
         with np.errstate(over="ignore", invalid="ignore"):
-            prior = self.propensity.log(U) + self.law.log_density(rows.y[:, None], w, eta, dispersion)
+            joint = log_q + self.law.log_density(rows.y[:, None], w, eta, dispersion)
         with np.errstate(divide="ignore"):
-            return prior, prior + np.log(self.T)[rows.report]
+            return np.asarray(joint + np.log(self.T)[rows.report])
 
-    def responsibilities(self, rows: Rows, U: Array, eta: Array) -> Array:
-        """Compute P(D = k given x, y, s): shape (rows, K)."""
-        joint = self.log_joint(rows, U, eta)[1]
+    def responsibilities(self, rows: Rows, log_q: Array, eta: Array) -> Array:
+        """Compute P(D = k given x, y, s) from log q_k(x): shape (rows, K)."""
+        joint = self.log_joint(rows, log_q, eta)
         return np.asarray(np.exp(joint - log_sum_exp(joint)[:, None]))
 
     def weights(self, eta: Array) -> Array:
         """Do the E-step and the M-step of dispersion and propensity."""
         rows, U = self.train
         follow = self.first_weights is not None and self.round < _FIRST_ROUNDS
-        r = self.first_weights if follow else self.responsibilities(rows, U, eta)
+        log_q = self.propensity.log(U)
+        r = self.first_weights if follow else self.responsibilities(rows, log_q, eta)
         self.round += 1
         assert r is not None
         if self.law.has_dispersion:
@@ -132,11 +133,12 @@ class MixtureObjective:
             slope, curvature = (np.sum(r * d, axis=over) for d in (terms.d_lambda, terms.d_lambda_lambda))
             move = slope / np.maximum(-curvature, 0.1 * np.sum(r, axis=over))
             self.log_dispersion = self.log_dispersion + np.clip(move, -_LARGEST_MOVE, _LARGEST_MOVE)
-        self.propensity.update(U, r)
+        self.propensity.update(U, log_q, r)
         return r if rows.weight is None else r * rows.weight[:, None]
 
     def held_loss(self, eta: Array) -> float:
         """Return minus the mean log-likelihood of the held-out rows."""
         assert self.held is not None
-        loss = -float(np.mean(log_sum_exp(self.log_joint(*self.held, eta)[1])))
+        rows, U = self.held
+        loss = -float(np.mean(log_sum_exp(self.log_joint(rows, self.propensity.log(U), eta))))
         return loss if np.isfinite(loss) else np.inf

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from fairpremium.models._design import frame_like as frame_like
     from fairpremium.models._design import learn_design as learn_design
     from fairpremium.models._design import levels_column as levels_column
+    from fairpremium.models._group_model import Features as Features
     from fairpremium.models._group_model import GroupModel as GroupModel
     from fairpremium.models._group_model import GroupPrices as GroupPrices
     from fairpremium.models._group_model import TrainingData as TrainingData
@@ -75,7 +76,7 @@ _HOMES = {
         "is_whole warn_if_counts"
     ),
     "_design": "ArrayFacts Column Design as_frame check_finite frame_like learn_design levels_column",
-    "_group_model": "GroupModel GroupPrices TrainingData plausible_bounds",
+    "_group_model": "Features GroupModel GroupPrices TrainingData plausible_bounds",
     "_linear": "LinearModel LinearProblem prepare",
     "_moments": "Coordinates Moments compute_moments find_redundant",
     "_nets": "check_numbers",

@@ -14,7 +14,7 @@ from fairpremium.blocks import Rows
 from fairpremium.errors import ConvergenceError
 from fairpremium.families import Family
 from fairpremium.models._design import Design
-from fairpremium.models._group_model import GroupModel, GroupPrices, Objective, TrainingData
+from fairpremium.models._group_model import Features, GroupModel, GroupPrices, Objective, TrainingData
 from fairpremium.progress import tell
 
 _STOP_FOLDS = 5  # one fold in so many decides when training stops
@@ -45,6 +45,7 @@ class TrainingTask:
     rows: Rows
     start: Array  # (n, K)
     objective: Callable[[Positions, Positions], Objective]  # of the training rows and the held-out rows
+    features: Features | None = None  # of the rows; see `GroupModel.read`
 
 
 @dataclass(frozen=True)
@@ -103,9 +104,11 @@ class Trainer:
         like: GroupPrices | None = None,
     ) -> GroupPrices:
         """Train on some rows; others decide when to stop, unless earlier prices do."""
-        rows, start = task.rows, task.start
+        rows, start, features = task.rows, task.start, task.features
         t, h = np.flatnonzero(use), np.flatnonzero(held if like is None else np.zeros_like(held))
         data = TrainingData(self.design, self.family, rows.take(t), start[t], task.objective(t, h))
         if like is None:
             data = data._replace(held=rows.take(h), held_start=start[h])
+        if features is not None:
+            data = data._replace(features=features.take(t), held_features=features.take(h))
         return self.model.train(data, self.rng, like)

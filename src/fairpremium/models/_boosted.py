@@ -3,12 +3,15 @@
 Every round computes the gradient and curvature of the family's loss at the current prices, times the row weights of
 the correction, and adds one tree to each group. Because the weights are asked for anew in every round, boosting the
 likelihood correction is a generalised EM algorithm with one tree as its M-step.
+
+Trees see numbers as bins between quantiles. All fits of a portfolio, those without some rows included, share the bins
+of all its rows, which are made once: they know the features, and nothing about outcomes and reports.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, ClassVar, Literal, Self
 
@@ -131,11 +134,22 @@ class BoostedModel(GroupModel):
             if found:
                 raise ValueError(f"Got params with {found}, {message}")
 
+    def read(self, design: Design, X: npt.NDArray[Any]) -> BinnedRows:
+        """Sort the features of all rows into bins."""
+        return BinnedRows.of(TreeEncoding.of(design, categorical=self.categorical), X, dict(self.params or {}))
+
     def train(self, data: TrainingData, rng: np.random.Generator, like: GroupPrices | None = None) -> BoostedPrices:
         """Boost all groups together; see `GroupModel.train`."""
         if data.objective.signed:
             raise ValueError("Boosted trees need row weights >= 0.")
-        encoding = TreeEncoding.of(data.design, categorical=self.categorical)
+        features, held_features = data.features, data.held_features
+        if features is None:
+            n, held_X = len(data.train), [] if data.held is None else [data.held.X]
+            every = self.read(data.design, np.concatenate([data.train.X, *held_X]))
+            features, held_features = every.take(np.arange(n)), every.take(np.arange(n, len(every)))
+        assert isinstance(features, BinnedRows)
+        assert isinstance(held_features, BinnedRows)
+        encoding = features.encoding
         rows, held, family, objective, groups = data.train, data.held, data.family, data.objective, data.start.shape[1]
         settings = self._lightgbm_settings(data.design, encoding, groups, rng)
         y = rows.y[:, None]
@@ -150,13 +164,12 @@ class BoostedModel(GroupModel):
             return weight * slope * unit, weight * curvature * damping
 
         booster, best = boost(
-            encoding(rows.X),
+            features,
             slopes,
             groups,
             settings,
-            [j for j, kind in enumerate(encoding.categorical) if kind],
             rounds=self.max_rounds if like is None else like.rounds,
-            held=None if held is None else (encoding(held.X), lambda s: objective.held_loss(data.held_start + s)),
+            held=None if held is None else (held_features, lambda s: objective.held_loss(data.held_start + s)),
             patience=self.patience,
         )
         text = booster.model_to_string(num_iteration=max(best, 1))
@@ -242,6 +255,39 @@ class TreeEncoding:
 
 
 @dataclass(frozen=True)
+class BinnedRows:
+    """Some of the rows that LightGBM has sorted into bins."""
+
+    encoding: TreeEncoding
+    whole: Any  # lightgbm.Dataset of all rows
+    places: npt.NDArray[np.intp]  # of these rows in it, in ascending order
+
+    @classmethod
+    def of(cls, encoding: TreeEncoding, X: npt.NDArray[Any], params: dict[str, Any]) -> Self:
+        """Sort features of a design into bins, with LightGBM's own parameters."""
+        lgb = _lightgbm()
+        kinds = [j for j, kind in enumerate(encoding.categorical) if kind]
+        params = {**_common_params(len(X)), **params}
+        whole = lgb.Dataset(encoding(X), label=np.zeros(len(X)), categorical_feature=kinds, params=params)
+        try:
+            whole.construct()
+        except lgb.basic.LightGBMError as error:
+            raise _refused(error) from error
+        return cls(encoding, whole, np.arange(len(X)))
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def take(self, index: npt.NDArray[Any]) -> Self:
+        """Return fewer rows; see `Features.take`."""
+        return replace(self, places=self.places[index])
+
+    def dataset(self) -> Any:
+        """Return them as a lightgbm.Dataset, which copies no more than the bins."""
+        return self.whole.subset(self.places)
+
+
+@dataclass(frozen=True)
 class BoostedPrices(GroupPrices):
     """Fitted boosters, stored as LightGBM's own text."""
 
@@ -290,46 +336,40 @@ class BoostedPrices(GroupPrices):
 
 
 def boost(
-    X: Array,
+    rows: BinnedRows,
     slopes: Slopes,
     outputs: int,
     settings: dict[str, Any],
-    categorical: list[int],
     *,
     rounds: int,
-    held: tuple[Array, Callable[[Array], float]] | None = None,
+    held: tuple[BinnedRows, Callable[[Array], float]] | None = None,
     patience: int = 30,
 ) -> tuple[Any, int]:
     """Boost trees with several outputs by given derivatives.
 
     `slopes` turns the current scores (n, outputs), which start at zero, into gradient and curvature of the loss;
-    `categorical` are the columns that hold codes of levels; `held` is held-out X with the loss of its scores, by which
-    training stops before `rounds` after `patience` rounds without progress. The booster is returned with the number of
-    its rounds that are best on the held-out rows (zero: no tree helps).
+    `held` are held-out rows with the loss of their scores, by which training stops before `rounds` after `patience`
+    rounds without progress. The booster is returned with the number of its rounds that are best on the held-out rows
+    (zero: no tree helps).
     """
     lgb = _lightgbm()
     params = {
-        "verbosity": -1,
+        **_common_params(len(rows)),
         "objective": "none",
         "metric": "none",
         "boost_from_average": False,
-        "deterministic": True,
-        "force_row_wise": True,
-        "feature_pre_filter": False,
-        **({"num_threads": 1} if len(X) < _ONE_THREAD else {}),
         **({"num_class": outputs} if outputs > 1 else {}),
         **settings,
     }
-    data = lgb.Dataset(X, label=np.zeros(len(X)), categorical_feature=categorical, params=params, free_raw_data=False)
     try:
-        booster = lgb.Booster(params, data)
+        booster = lgb.Booster(params, rows.dataset())
     except lgb.basic.LightGBMError as error:
-        raise ValueError(f"Got params that LightGBM refuses: {error}") from error
+        raise _refused(error) from error
 
     def derivatives(scores: Array, _: Any) -> tuple[Array, Array]:
         with np.errstate(over="ignore", invalid="ignore"):
-            gradient, curvature = slopes(scores.reshape(len(X), outputs).astype(np.float64))
-        if not (np.abs(gradient) < _LARGEST).all() or not (np.abs(curvature) < _LARGEST).all():
+            gradient, curvature = slopes(scores.reshape(len(rows), outputs))
+        if not all(values.max() < _LARGEST and values.min() > -_LARGEST for values in (gradient, curvature)):
             raise ConvergenceError(
                 "Boosting diverged; a larger min_leaf, a larger l2 or a smaller learning_rate helps."
             )
@@ -345,14 +385,14 @@ def boost(
         for _ in range(rounds):
             grow()
         return booster, booster.current_iteration()
-    X_held, loss = held
-    booster.add_valid(data.create_valid(X_held, label=np.zeros(len(X_held)), params=params), "held")
+    held_rows, loss = held
+    booster.add_valid(held_rows.dataset(), "held")
 
     def held_loss(scores: Array, _: Any) -> tuple[str, float, bool]:
-        return "loss", loss(scores.reshape(len(X_held), outputs).astype(np.float64)), False
+        return "loss", loss(scores.reshape(len(held_rows), outputs)), False
 
-    slopes(np.zeros((len(X), outputs)))  # weights at the start, which the held-out loss may need
-    best, best_at, best_round = loss(np.zeros((len(X_held), outputs))), 0, 0
+    slopes(np.zeros((len(rows), outputs)))  # weights at the start, which the held-out loss may need
+    best, best_at, best_round = loss(np.zeros((len(held_rows), outputs))), 0, 0
     for done in range(1, rounds + 1):
         grow()
         value = booster.eval_valid(held_loss)[0][2]
@@ -361,6 +401,16 @@ def boost(
         if done - best_at >= patience:
             break
     return booster, best_round
+
+
+def _common_params(rows: int) -> dict[str, Any]:
+    """Return the parameters of bins and of trees."""
+    params = {"verbosity": -1, "deterministic": True, "force_row_wise": True, "feature_pre_filter": False}
+    return {**params, **({"num_threads": 1} if rows < _ONE_THREAD else {})}
+
+
+def _refused(error: Exception) -> ValueError:
+    return ValueError(f"Got params that LightGBM refuses: {error}")
 
 
 def _lightgbm() -> Any:

@@ -40,6 +40,13 @@ class Objective(Protocol):
         """Return the mean loss of linear predictors (m, K) on the held-out rows, after a call of `weights`."""
 
 
+class Features(Protocol):
+    """The features of rows in the form that a class learns from, made once for all fits on some of these rows."""
+
+    def take(self, index: npt.NDArray[Any]) -> Self:
+        """Return those of the rows with these positions, in ascending order, or where a mask is true."""
+
+
 class TrainingData(NamedTuple):
     """What the prices of K groups are trained on."""
 
@@ -50,6 +57,8 @@ class TrainingData(NamedTuple):
     objective: Objective
     held: Rows | None = None  # m rows that decide when to stop, by the objective's `held_loss`
     held_start: Array = np.empty((0, 0))  # (m, K)
+    features: Features | None = None  # of the n rows, as `GroupModel.read` made them
+    held_features: Features | None = None
 
 
 class GroupPrices(ABC):
@@ -95,6 +104,10 @@ class GroupModel(BaseEstimator, ABC):  # type: ignore[misc]
     @abstractmethod
     def check(self) -> None:
         """Raise if a setting is out of range."""
+
+    def read(self, design: Design, X: npt.NDArray[Any]) -> Features | None:
+        """Make of features what all fits on some of these rows share; None if there is no such thing."""
+        return None
 
     @abstractmethod
     def train(self, data: TrainingData, rng: np.random.Generator, like: GroupPrices | None = None) -> GroupPrices:
