@@ -9,6 +9,7 @@ from fairpremium.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from ._accounting import *
+    from ._arithmetic import *
     from ._checkpoint import *
     from ._disclosure import *
     from ._fit_data import *
@@ -24,6 +25,7 @@ __all__, __getattr__ = lazy_exports(
     __name__,
     {
         "_accounting": "ReleasePlan",
+        "_arithmetic": "describe_arithmetic",
         "_checkpoint": "FileCheckpoint",
         "_disclosure": "RefusedError RuleResult check_overlap rarest_report",
         "_fit_data": "ClaimSettings Claims FitSettings",
