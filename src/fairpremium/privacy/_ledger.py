@@ -196,8 +196,8 @@ class PrivacyLedger(AbstractContextManager["PrivacyLedger"]):
         confirm_new_draw : bool
             Whether to charge people who have reported before. A person has reported before if the ledger knows of
             another draw of the attribute, or of an attribute that is not `declared`: it may be this one under another
-            name. So may people who share a policy, or whose keys differ as 7, 007 and 7.0, or ab-12 and AB 12 do, be one person. Once that
-            is denied, they have accounts of their own.
+            name. So may people who share a policy, or whose keys differ as 7, 007 and 7.0, or ab-12 and AB 12 do, be
+            one person. Once that is denied, they have accounts of their own.
 
         Returns
         -------

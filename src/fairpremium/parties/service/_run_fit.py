@@ -363,8 +363,8 @@ def _check_matches(job: FitJob, joined: JoinedReports) -> None:
 def _identity(context: ServiceContext, job: FitJob) -> str:
     """Return what tells two fits apart: settings, rows, epoch, version. The same fit has the same noise, for free.
 
-    The reports of an epoch never change, so that nobody learns from the noise whether they did. Another version, another
-    processor, or rows that come from files may be added up in another order, and the last digit of a sensitivity gives
+    The reports of an epoch never change, so that nobody learns from the noise whether they did. Another version or
+    processor, or rows that come from files, may be added up in another order, and the last digit of a sensitivity gives
     other noise: there a repeat is paid.
     """
     left_out = ("portfolio", "attributes", "report", "epoch")
