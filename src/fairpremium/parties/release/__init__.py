@@ -9,7 +9,6 @@ from fairpremium.lazy import lazy_exports
 
 if TYPE_CHECKING:
     from ._accounting import *
-    from ._arithmetic import *
     from ._checkpoint import *
     from ._disclosure import *
     from ._fit_data import *
@@ -19,13 +18,13 @@ if TYPE_CHECKING:
     from ._release import *
     from ._released_counts import *
     from ._released_reports import *
+    from ._released_sums import *
     from ._several_attributes import *
 
 __all__, __getattr__ = lazy_exports(
     __name__,
     {
         "_accounting": "ReleasePlan",
-        "_arithmetic": "describe_arithmetic",
         "_checkpoint": "FileCheckpoint",
         "_disclosure": "RefusedError RuleResult check_overlap rarest_report",
         "_fit_data": "ClaimSettings Claims FitSettings",
@@ -35,6 +34,7 @@ __all__, __getattr__ = lazy_exports(
         "_release": "Release ReleaseSettings check_fit_rows default_release fit_release",
         "_released_counts": "CountNoise",
         "_released_reports": "ReleasedReports without_protection",
+        "_released_sums": "describe_arithmetic",
         "_several_attributes": "SecondDraws combine_draws join_columns recode recode_draws recode_reports",
     },
 )
