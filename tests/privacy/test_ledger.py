@@ -587,6 +587,14 @@ def test_a_key_that_is_written_otherwise_is_asked_about(ledger, other):
     assert draws(ledger, ["0007", other], ["1", "2"], named_by="id") == 0
 
 
+@pytest.mark.parametrize(("policy", "other"), [("007", "7"), ("p-7", "P7"), ("7", "7.0")])
+def test_other_people_with_policies_that_are_written_otherwise_are_asked_about(ledger, policy, other):
+    draws(ledger, ["ann"], ["1"], policies=[policy])
+    with pytest.raises(NewDrawError, match="for 1 person whom"):
+        draws(ledger, ["a17"], ["2"], policies=[other])
+    assert draws(ledger, ["bob"], ["3"], policies=["8"]) == 1
+
+
 def test_accents_in_two_forms_are_one_spelling(ledger):
     draws(ledger, ["Ren\u00e9"], ["1"])
     with pytest.raises(NewDrawError, match="for 1 person whom"):

@@ -530,6 +530,9 @@ def _count_alike(connection: sqlite3.Connection, attribute: str, same: Collectio
     connection.execute(
         f"INSERT INTO keys SELECT DISTINCT person, spelling(person) FROM asked WHERE person != '{_NOBODY_NAMED}'"
     )
+    connection.execute("CREATE TEMP TABLE spelled AS SELECT person, spelling(policy) AS spelling FROM policies")
+    connection.execute("CREATE INDEX temp.spelled_by_person ON spelled (person)")
+    connection.execute("CREATE INDEX temp.spelled_by_spelling ON spelled (spelling)")
     count = connection.execute(
         f"""WITH RECURSIVE
             known AS (SELECT person FROM charges UNION SELECT person FROM policies),
@@ -537,8 +540,8 @@ def _count_alike(connection: sqlite3.Connection, attribute: str, same: Collectio
                 SELECT person, person AS other FROM keys
                 UNION SELECT keys.person, known.person FROM known JOIN keys ON keys.spelling = spelling(known.person)
                 UNION SELECT alike.person, others.person FROM alike
-                JOIN policies AS own ON own.person = alike.other
-                JOIN policies AS others ON others.policy = own.policy),
+                JOIN spelled AS own ON own.person = alike.other
+                JOIN spelled AS others ON others.spelling = own.spelling),
             names AS (
                 SELECT person, other AS name FROM alike
                 UNION SELECT alike.person, policy FROM alike JOIN policies ON policies.person = alike.other
@@ -548,6 +551,7 @@ def _count_alike(connection: sqlite3.Connection, attribute: str, same: Collectio
         (attribute, *same),
     ).fetchone()[0]
     connection.execute("DROP TABLE keys")
+    connection.execute("DROP TABLE spelled")
     return int(count)
 
 
