@@ -98,7 +98,7 @@ def describe_arithmetic() -> dict[str, Any]:
         "libc": list(platform.libc_ver()),
         "numpy": np.__version__,
         "scipy": scipy.__version__,
-        "vectors": config["SIMD Extensions"]["found"],
+        "vectors": config.get("SIMD Extensions", {}).get("found", []),  # left out where there are none
         "blas": sorted([str(part) for part in one] for one in blas),
     }
 
