@@ -21,7 +21,8 @@ from typing import Any
 import pandas as pd
 
 _START = r"(?:^|(?<=[;,\t\r\n]))"
-_FORMULA = r"(?=['\"]*[=+\-@\uff1d\uff0b\uff0d\uff20](?![\d.,]*(?:[eE][+-]?\d+)?\Z))"  # -12.5 is a number
+_NUMBER = r"[\d.,]*(?:[eE][+-]?\d+)?\Z"  # -12.5 is no formula
+_FORMULA = rf"(?=['\"]*(?:[=@\uff1d\uff20]|[+\-\uff0b\uff0d](?!{_NUMBER})))"
 _UNESCAPED, _ESCAPED = re.compile(_START + _FORMULA), re.compile(f"{_START}'{_FORMULA}")
 
 

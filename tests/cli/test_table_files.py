@@ -224,6 +224,14 @@ def test_other_letters_that_begin_a_formula_are_known(first):
         assert unescape_formula(escape_formula(cell)) == cell
 
 
+@pytest.mark.parametrize("text", ["=1", "=", "@1", "@", "=1.5e3", "\uff1d12", "a;=1"])
+def test_only_plus_and_minus_begin_a_number(text):
+    escaped = escape_formula(text)
+    assert "'" in escaped
+    assert unescape_formula(escaped) == text
+    assert [escape_formula(number) for number in ("-12.5", "+1", "-1,5e3")] == ["-12.5", "+1", "-1,5e3"]
+
+
 @pytest.mark.parametrize("separator", [",", ";", "\t", "\n", "\r\n"])
 @pytest.mark.parametrize("quote", ["", '"', '""', "'", "'\"'"], ids=["none", "one", "two", "apostrophe", "mixed"])
 @pytest.mark.parametrize("formula", ["=1+1", "=cmd|'/c calc'!A1", "@SUM(A1)", "+1+1", "\uff1dSUM(A1)", "-x;-12.5"])

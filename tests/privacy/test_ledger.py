@@ -587,13 +587,50 @@ def test_a_key_that_is_written_otherwise_is_asked_about(ledger, other):
     assert draws(ledger, ["0007", other], ["1", "2"], named_by="id") == 0
 
 
+@pytest.mark.parametrize(("policy", "other"), [("007", "7"), ("p-7", "P7"), ("7", "7.0")])
+def test_other_people_with_policies_that_are_written_otherwise_are_asked_about(ledger, policy, other):
+    draws(ledger, ["ann"], ["1"], policies=[policy])
+    with pytest.raises(NewDrawError, match="for 1 person whom"):
+        draws(ledger, ["a17"], ["2"], policies=[other])
+    assert draws(ledger, ["bob"], ["3"], policies=["8"]) == 1
+
+
 def test_accents_in_two_forms_are_one_spelling(ledger):
     draws(ledger, ["Ren\u00e9"], ["1"])
     with pytest.raises(NewDrawError, match="for 1 person whom"):
         draws(ledger, ["Rene\u0301"], ["2"])
 
 
-@pytest.mark.parametrize(("one", "other"), [("7", "70"), ("a1", "A1"), ("P7", "P07"), ("0-1", "1-1"), ("1.05", "1.5")])
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("ab-12", "AB-12"),
+        ("ab-12", "ab\u201312"),
+        ("ab-12", "ab/12"),
+        ("ab-12", "AB12"),
+        ("P7", "P07"),
+        ("12345", "12.345"),
+        ("12345", "12,345"),
+        ("12000000", "1.2E+07"),
+        ("7", "7,0"),
+        ("7", "'7"),
+        ("12", "\u0661\u0662"),
+        ("a1", "a1\ufe0f"),
+        ("\u00e91", "E1"),
+        ("2020-01-02", "2020-01-02 00:00:00"),
+        ("2020-01-02", "2020/01/02T00:00:00Z"),
+    ],
+    ids=ascii,
+)
+def test_case_separators_and_other_ways_to_write_a_key_are_asked_about(ledger, one, other):
+    draws(ledger, [one], ["1"])
+    with pytest.raises(NewDrawError, match="for 1 person whom"):
+        draws(ledger, [other], ["2"])
+
+
+@pytest.mark.parametrize(
+    ("one", "other"), [("7", "70"), ("a1", "b1"), ("0-1", "1-1"), ("1.05", "1.5"), ("1-23", "12-3"), ("-", ".")]
+)
 def test_other_keys_are_other_people(ledger, one, other):
     draws(ledger, [one], ["1"])
     assert draws(ledger, [other], ["2"]) == 1

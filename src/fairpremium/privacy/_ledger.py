@@ -10,6 +10,7 @@ import time
 import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,13 @@ _SCHEMA = (  # what each version added to the one before it
 _NOBODY_NAMED = ""  # holds the charges of tables without a column that identifies people
 _NAMED = "people are named by "  # in `receipts`, before what names them
 _LOCK = "BEGIN IMMEDIATE"  # from the first read on, so that nobody spends between our look and our charge
-_AS_PROGRAMS_WRITE = re.compile(r"^0+(?=\d)|(?<=\d)\.0+$")  # a number with zeros that others leave out
+_MIDNIGHT = re.compile(r"(?<=\d)t?00:00(:00(\.0+)?)?(z|\+00:?00)?$")  # of a date with a time
+_LARGE_NUMBER = re.compile(r"\d(\.\d+)?e\+?\d{1,2}")  # as spreadsheets write it
+_DECIMAL_ZEROS = re.compile(r"(?<=\d)[.,]0+$")
+_THOUSANDS = re.compile(r"\d{1,3}([.,'\u2019]\d{3})+")
+_SEPARATORS = re.compile(r"[\W_]+")
+_NEEDLESS = re.compile(r"^-|-$|(?<=[^\d-])-|-(?=[^\d-])")  # separators that do not keep two numbers apart
+_LEADING_ZEROS = re.compile(r"(?<![\d-])0+(?=\d)")
 _SLACK = 1e-12  # three charges of 0.1 must fit into a budget of 0.3
 _BUSY_SECONDS = 60.0
 
@@ -189,8 +196,8 @@ class PrivacyLedger(AbstractContextManager["PrivacyLedger"]):
         confirm_new_draw : bool
             Whether to charge people who have reported before. A person has reported before if the ledger knows of
             another draw of the attribute, or of an attribute that is not `declared`: it may be this one under another
-            name. So may people who share a policy, or whose keys differ as 7, 007 and 7.0 do, be one person. Once that
-            is denied, they have accounts of their own.
+            name. So may people who share a policy, or whose keys differ as 7, 007 and 7.0, or ab-12 and AB 12 do, be
+            one person. Once that is denied, they have accounts of their own.
 
         Returns
         -------
@@ -523,6 +530,9 @@ def _count_alike(connection: sqlite3.Connection, attribute: str, same: Collectio
     connection.execute(
         f"INSERT INTO keys SELECT DISTINCT person, spelling(person) FROM asked WHERE person != '{_NOBODY_NAMED}'"
     )
+    connection.execute("CREATE TEMP TABLE spelled AS SELECT person, spelling(policy) AS spelling FROM policies")
+    connection.execute("CREATE INDEX temp.spelled_by_person ON spelled (person)")
+    connection.execute("CREATE INDEX temp.spelled_by_spelling ON spelled (spelling)")
     count = connection.execute(
         f"""WITH RECURSIVE
             known AS (SELECT person FROM charges UNION SELECT person FROM policies),
@@ -530,8 +540,8 @@ def _count_alike(connection: sqlite3.Connection, attribute: str, same: Collectio
                 SELECT person, person AS other FROM keys
                 UNION SELECT keys.person, known.person FROM known JOIN keys ON keys.spelling = spelling(known.person)
                 UNION SELECT alike.person, others.person FROM alike
-                JOIN policies AS own ON own.person = alike.other
-                JOIN policies AS others ON others.policy = own.policy),
+                JOIN spelled AS own ON own.person = alike.other
+                JOIN spelled AS others ON others.spelling = own.spelling),
             names AS (
                 SELECT person, other AS name FROM alike
                 UNION SELECT alike.person, policy FROM alike JOIN policies ON policies.person = alike.other
@@ -541,15 +551,33 @@ def _count_alike(connection: sqlite3.Connection, attribute: str, same: Collectio
         (attribute, *same),
     ).fetchone()[0]
     connection.execute("DROP TABLE keys")
+    connection.execute("DROP TABLE spelled")
     return int(count)
 
 
 def _spelling(key: str) -> str:
-    """Return a key without what programs change in it: invisible characters, and zeros that do not change a number."""
-    if not key.isascii():
-        letters = unicodedata.normalize("NFKC", key)
-        key = "".join(letter for letter in letters if unicodedata.category(letter) != "Cf")
-    return _AS_PROGRAMS_WRITE.sub("", "".join(key.split()))
+    """Return a key without what programs and people change in it, for the question whether two keys are one person's.
+
+    It leaves out case, accents, invisible characters, blanks, separators that do not keep two numbers apart, the
+    midnight of a date, and zeros that do not change a number. Two other people may share it: that costs a question.
+    """
+    if not key.isalnum() or not key.isascii():
+        key = _plain(key)
+    return _LEADING_ZEROS.sub("", key.casefold())
+
+
+def _plain(key: str) -> str:
+    """Return a key that has letters and digits alone, and signs between numbers."""
+    letters = unicodedata.normalize("NFKD", key.casefold())
+    kept = (letter for letter in letters if unicodedata.category(letter) not in ("Mn", "Cf", "Cc"))
+    text = "".join(str(unicodedata.decimal(letter, letter)) for letter in kept)
+    text = _MIDNIGHT.sub("", "".join(text.split()))
+    if _LARGE_NUMBER.fullmatch(text):
+        text = format(Decimal(text), "f")
+    text = _DECIMAL_ZEROS.sub("", text)
+    if _THOUSANDS.fullmatch(text):
+        text = "".join(filter(str.isdigit, text))
+    return _NEEDLESS.sub("", _SEPARATORS.sub("-", text)) or key
 
 
 def _check_names(

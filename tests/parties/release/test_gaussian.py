@@ -11,6 +11,7 @@ from functools import partial
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_limits
 
 import fairpremium.parties.release._gaussian as gaussian
 import fairpremium.parties.release._released_sums as releaser
@@ -540,3 +541,23 @@ def test_what_it_cannot_do_is_said(portfolio, reports):
             fit_release(wrong, *rows, CHANNEL, privacy())
     with pytest.raises(ValueError, match="groups"):
         fit_release(settings(), *rows, None, privacy())
+
+
+# --- the same question, computed elsewhere ---
+
+
+def test_noise_does_not_depend_on_the_number_of_threads():
+    """Otherwise a worker with more processors gives the same sums other noise, and two answers average it out."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(1500, 40))
+    y = rng.poisson(np.exp(0.1 * X[:, 0])).astype(float)
+    reports = rng.choice(CHANNEL.groups, 1500)
+    answers = []
+    for threads in (1, 2):
+        steps = {}
+        with threadpool_limits(threads):
+            fit_release(
+                settings("poisson", reference="uniform"), X, y, None, reports, CHANNEL, privacy(4.0), checkpoint=steps
+            )
+        answers.append(json.dumps(steps, sort_keys=True))
+    assert answers[0] == answers[1]

@@ -193,6 +193,21 @@ def test_in_an_epoch_nothing_changes_with_what_is_reported_meanwhile(world):
     assert len(paid) == 1
 
 
+def test_where_a_repeat_may_have_other_noise_it_is_paid(world, monkeypatch):
+    """Another processor may add up in another order: two answers to one question tell more than one."""
+    from fairpremium.parties.service import _run_fit
+
+    assert fit(world, "a", release="randomized")["state"] == "succeeded"
+    before = world.ask("acme", "GET", "/v1/studies/motor").json()["spent"]["epsilon"]
+    spent = []
+    for name, arithmetic in (("b", {"blas": "Haswell"}), ("c", {"blas": "Haswell"}), ("d", {"blas": "SkylakeX"})):
+        monkeypatch.setattr(_run_fit, "describe_arithmetic", lambda arithmetic=arithmetic: arithmetic)
+        seen = fit(world, name)
+        spent.append(world.ask("acme", "GET", "/v1/studies/motor").json()["spent"]["epsilon"])
+    assert before < spent[0] == spent[1]
+    assert spent[2] > spent[1] or seen["refusal"]["rule"] == 9
+
+
 @pytest.mark.parametrize("more", [False, True], ids=["no report more", "more reports"])
 def test_the_next_epoch_has_noise_of_its_own_and_is_paid_whether_reports_changed_or_not(world, more):
     """What it costs, and that prices change, tell nothing about the reports."""

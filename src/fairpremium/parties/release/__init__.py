@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from ._release import *
     from ._released_counts import *
     from ._released_reports import *
+    from ._released_sums import *
     from ._several_attributes import *
 
 __all__, __getattr__ = lazy_exports(
@@ -33,6 +34,7 @@ __all__, __getattr__ = lazy_exports(
         "_release": "Release ReleaseSettings check_fit_rows default_release fit_release",
         "_released_counts": "CountNoise",
         "_released_reports": "ReleasedReports without_protection",
+        "_released_sums": "describe_arithmetic",
         "_several_attributes": "SecondDraws combine_draws join_columns recode recode_draws recode_reports",
     },
 )

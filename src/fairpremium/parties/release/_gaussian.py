@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from fairpremium.arrays import Array
-from fairpremium.blocks import Block, RowFunction, Rows, Stream
+from fairpremium.blocks import Block, RowFunction, Rows, Stream, one_blas_thread
 from fairpremium.corrections import CandidateResult, GroupFit, Influence, ReportChannel, TableScores, sandwich
 from fairpremium.errors import NotIdentifiedError
 from fairpremium.families import get_family
@@ -73,7 +73,8 @@ def release_gaussian(
     table = report_channel.table
     asked = (family, model.get_params(), table.tolist(), pooling, settings.reference, privacy.epsilon, privacy.delta)
     mu = mu_of(privacy.epsilon, privacy.delta)
-    with data.rows(codes, family, model.terms) as (rows, design):
+    # Noise depends on the last digits of what follows, which the number of threads must not change.
+    with one_blas_thread(), data.rows(codes, family, model.terms) as (rows, design):
         tell("unaware price", 0.0)
         problem = public_problem(rows, design, family, model)
         identity = hashlib.sha256(digest_of(rows) + repr(asked).encode()).digest()

@@ -1,14 +1,22 @@
-"""Sums that are released once: the noise belongs to the data, the settings and the question."""
+"""Sums that are released once: the noise belongs to the data, the settings and the question.
 
+The question has numbers such as a sensitivity in it, to the last digit. Where it is computed with another last digit it
+gets other noise, and two answers tell more than one: what decides the last digit belongs to what was paid for.
+"""
+
+import functools
 import hashlib
 import hmac
 import math
 import operator
+import platform
 from collections.abc import Callable, MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import scipy.linalg  # its library for linear algebra is loaded before `describe_arithmetic` looks for all
+from threadpoolctl import threadpool_info
 
 from fairpremium.arrays import Array
 from fairpremium.blocks import Rows, Stream
@@ -78,3 +86,22 @@ class _Digest:
         for array in (rows.X, rows.y, weight_of(rows.block(0, len(rows))), rows.report):
             hashed.update(str((array.dtype.str, array.shape)).encode() + np.ascontiguousarray(array).tobytes())
         return hashed.digest()
+
+
+@functools.cache
+def describe_arithmetic() -> dict[str, Any]:
+    """Return what decides the last digit of what this process computes with one thread for linear algebra."""
+    config = np.show_config(mode="dicts")
+    blas = {(one["internal_api"], one["version"], one["architecture"]) for one in _linear_algebra()}
+    return {
+        "machine": platform.machine(),
+        "libc": list(platform.libc_ver()),
+        "numpy": np.__version__,
+        "scipy": scipy.__version__,
+        "vectors": config.get("SIMD Extensions", {}).get("found", []),  # left out where there are none
+        "blas": sorted([str(part) for part in one] for one in blas),
+    }
+
+
+def _linear_algebra() -> list[dict[str, Any]]:
+    return [{"architecture": None, **one} for one in threadpool_info() if one["user_api"] == "blas"]

@@ -51,6 +51,7 @@ from fairpremium.parties.release import (
     check_fit_rows,
     check_overlap,
     default_release,
+    describe_arithmetic,
     find_outside_range,
     fit_release,
     rarest_report,
@@ -151,7 +152,7 @@ def _work(context: ServiceContext, job: FitJob, tell: Tell) -> dict[str, Any]:
     # All rows, whether they reported or not: which rows a fit has is no secret of the reports.
     rows = hash_keys(joined.keys, job.secret)
     keys_sha256 = store_row_set(context, rows)
-    identity = _identity(job)
+    identity = _identity(context, job)
     tell("checking", 0.1)
     privacy = _privacy(job, identity)
     _channel(job)  # what no reports could make fit costs nothing
@@ -359,17 +360,19 @@ def _check_matches(job: FitJob, joined: JoinedReports) -> None:
             raise Problem("no-match", f"their noised number{of} is below {below}, where it is not told apart from none")
 
 
-def _identity(job: FitJob) -> str:
+def _identity(context: ServiceContext, job: FitJob) -> str:
     """Return what tells two fits apart: settings, rows, epoch, version. The same fit has the same noise, for free.
 
-    The reports of an epoch never change, so that nobody learns from the noise whether they did. Another version may
-    compute in another order, and the last digit of a sensitivity gives other noise: there a repeat is paid.
+    The reports of an epoch never change, so that nobody learns from the noise whether they did. Another version or
+    processor, or rows that come from files, may be added up in another order, and the last digit of a sensitivity gives
+    other noise: there a repeat is paid.
     """
     left_out = ("portfolio", "attributes", "report", "epoch")
     settings = {name: value for name, value in stored_fields(job.spec).items() if name not in left_out}
     if job.names != (None,):  # named or not, in whatever order
         settings["attributes"] = list(job.names)
     content = {"settings": settings, "rows": job.portfolio_sha256, "epoch": job.epoch, "version": __version__}
+    content |= {"arithmetic": describe_arithmetic(), "in_memory": job.rows <= context.limits.memory_rows}
     return hashlib.sha256(canonical_json(content)).hexdigest()
 
 
