@@ -106,6 +106,8 @@ def summary(runs: list[dict[str, float]]) -> dict[str, list[float]]:
     """Mean, standard error and median of each contestant."""
     found = {}
     for name in runs[0]:
+        if name == "seed":
+            continue
         values = np.array([run[name] for run in runs])
         error = float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else float("nan")
         found[name] = [round(float(values.mean()), 3), round(error, 3), round(float(np.median(values)), 3)]
@@ -138,6 +140,12 @@ def table(results: dict[str, dict]) -> str:
     return "\n".join(lines)
 
 
+def known(path: Path) -> dict[str, dict]:
+    """The cases of a file, if they are of this version."""
+    found = json.loads(path.read_text()) if path.exists() else {}
+    return found["cases"] if found.get("fairpremium") == fairpremium.__version__ else {}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cases", default=",".join(CASES))
@@ -149,9 +157,10 @@ def main() -> None:
     for case in args.cases.split(","):
         for seed in range(args.first, args.first + (args.seeds or CASES[case][-1])):
             print(f"{case}, seed {seed}", flush=True)
-            run = errors(case, seed)
-            results = json.loads(args.json.read_text())["cases"] if args.json.exists() else {}
-            results.setdefault(case, {"title": CASES[case][0], "runs": []})["runs"].append(run)
+            run = {"seed": seed, **errors(case, seed)}
+            results = known(args.json)
+            entry = results.setdefault(case, {"title": CASES[case][0], "runs": []})
+            entry["runs"] = [other for other in entry["runs"] if other["seed"] != seed] + [run]
             for entry in results.values():
                 entry["summary"] = summary(entry["runs"])
             args.json.parent.mkdir(parents=True, exist_ok=True)
