@@ -85,7 +85,7 @@ class Files:
         path = self.folder / f"rows-{rows}"
         if path.exists():
             return path
-        path.mkdir()
+        path.mkdir(parents=True)
         for i in range(max(1, rows // FILE_ROWS)):
             size = min(rows, FILE_ROWS)
             whole = self.folder / f"file-{i:04}-{size}.parquet"

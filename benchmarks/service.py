@@ -391,8 +391,9 @@ async def _load(url: str, home: str, rate: int, seconds: float, pollers: int) ->
             latencies.append(time.perf_counter() - due)
         writer.close()
 
-    async def poll(delay: float, insurer: SigningKey) -> None:
-        reader, writer = await asyncio.open_connection(host, int(port))
+    async def poll(delay: float, number: int) -> None:
+        insurer, address = insurers[number], f"127.0.1.{1 + number}"  # the connections of an address are limited
+        reader, writer = await asyncio.open_connection(host, int(port), local_addr=(address, 0))
         await asyncio.sleep(delay)
         while not over.is_set():
             request = sign("GET", url, f"/v1/fits/waits?wait={WAIT:g}", b"", insurer)
@@ -401,9 +402,7 @@ async def _load(url: str, home: str, rate: int, seconds: float, pollers: int) ->
             overdue.append(time.perf_counter() - asked - WAIT)
         writer.close()
 
-    waiting = [
-        asyncio.create_task(poll(WAIT * i / max(pollers, 1) / 2, insurers[i % len(insurers)])) for i in range(pollers)
-    ]
+    waiting = [asyncio.create_task(poll(WAIT * i / max(pollers, 1) / 2, i % len(insurers))) for i in range(pollers)]
     await asyncio.sleep(WAIT / 2 + 0.5)  # all of them wait now
     queue: asyncio.Queue[tuple[float, bytes] | None] = asyncio.Queue()
     senders = [asyncio.create_task(report(queue)) for _ in range(min(CONNECTIONS, total))]
