@@ -37,7 +37,7 @@ import pyarrow as pa
 from fairpremium.parties import Feature, FitSpec, KnownChannel, PortfolioSpec, StudySpec
 from fairpremium.parties.clients._collector import Collector
 from fairpremium.parties.clients._insurer import Insurer
-from fairpremium.parties.protocol._keys import SigningKey, new_key, read_key, write_key
+from fairpremium.parties.protocol._keys import new_key, read_key, write_key
 from fairpremium.parties.protocol._messages import PartTaken, Portfolio, Report, ReportsTaken
 from fairpremium.parties.protocol._portfolio_part import PORTFOLIO_TYPE as PARQUET
 from fairpremium.parties.protocol._portfolio_part import write_portfolio_part
