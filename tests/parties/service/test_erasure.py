@@ -402,6 +402,62 @@ def test_nothing_that_is_left_of_a_batch_tells_what_a_withdrawn_report_was(world
     assert world.ask("app", "PUT", "/v1/studies/motor/report-parts/0", other, wire.BATCH).status == 409
 
 
+@pytest.fixture
+def raw(world):
+    """A connection of somebody else to the same PostgreSQL database."""
+    import psycopg
+
+    url = sa.make_url(world.context.database.url)
+    with psycopg.connect(host=url.host, port=url.port, user=url.username, dbname=url.database) as connection:
+        yield connection
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("how", ["at once", "with the next epoch"])
+def test_statistics_of_the_planner_have_no_withdrawn_key(world, raw, how):
+    """The server samples columns by itself, as ANALYZE does, and keeps the values when their rows are gone."""
+    raw.autocommit = True
+    upload(world, "p1", slice(0, 400))
+    for i in range(500, 560):
+        single(world, i)
+    raw.execute("ANALYZE")
+    fit(world, "f1", "p1")
+    rows = [450, *range(500, 560)]
+    for i in rows:
+        withdraw(world, "op", i)
+    raw.execute("ANALYZE")
+    world.server.execute("CHECKPOINT")
+    statistics = "SELECT pg_relation_filepath(reltoastrelid), pg_relation_filepath(oid) FROM pg_class"
+    files = raw.execute(f"{statistics} WHERE relname = 'pg_statistic'").fetchone()
+    held = b"".join((world.server.folder / "data" / name).read_bytes() for name in files)
+    assert any(world.key_of[i] in held for i in rows)
+    if how == "at once":
+        world.ask("op", "POST", "/v1/studies/motor/withdrawals")
+    else:
+        world.clock.now += EPOCH
+        clean(world.context)
+    assert places_of(world, *rows) == set()
+    raw.execute("ANALYZE")
+    sampled = "SELECT count(*) FROM pg_stats WHERE tablename = 'report_runs' AND attname = %s"
+    assert raw.execute(sampled, ["sha256"]).fetchone() == (0,)  # from now on none is sampled
+    assert raw.execute(sampled, ["rows"]).fetchone() == (1,)
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+def test_a_withdrawal_is_not_finished_while_a_transaction_still_sees_the_rows(world, raw):
+    """PostgreSQL copies such rows when it writes a table anew: they are taken out at a later look."""
+    upload(world, "p1", slice(0, 400))
+    single(world, 550)
+    raw.execute("BEGIN ISOLATION LEVEL REPEATABLE READ")
+    raw.execute("SELECT 1 FROM studies")  # it has never looked at what is withdrawn
+    withdraw(world, "app", 550)
+    clean(world.context)
+    assert places_of(world, 550) != set()
+    raw.rollback()
+    clean(world.context)
+    assert places_of(world, 550) == set()
+
+
 def test_the_operator_can_withdraw_at_once(world):
     upload(world, "p1", slice(0, 400))
     fit(world, "f1", "p1")

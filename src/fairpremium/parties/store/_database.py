@@ -23,8 +23,9 @@ from fairpremium.parties.faults import point
 from fairpremium.parties.protocol import Problem, StorageKey
 
 from ._files import full_disk_as_problem
+from ._rewrite import rewrite_tables
 from .log import lock_log
-from .schema import commits, encrypt_secrets, find_plain_secrets, prepare_tables, set_storage_key
+from .schema import commits, encrypt_secrets, find_plain_secrets, prepare_tables, set_storage_key, studies
 
 T = TypeVar("T")
 
@@ -80,7 +81,7 @@ class Database:
         if self.dialect == "postgresql":
             self.write(encrypt_secrets)
             with self._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-                connection.exec_driver_sql("VACUUM FULL studies")
+                rewrite_tables(connection, studies)
             return
 
         def overwriting(connection: Connection) -> None:
@@ -173,9 +174,7 @@ class Database:
         try:
             if self.dialect == "postgresql":
                 with self._engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-                    for table in tables:
-                        connection.exec_driver_sql(f"VACUUM FULL {table.name}")
-                return True
+                    return rewrite_tables(connection, *tables)
             raw = self._engine.raw_connection()
             try:
                 raw.cursor().execute("VACUUM")  # outside of a transaction
