@@ -11,6 +11,7 @@ import pandas as pd
 import pytest
 
 import fairpremium
+from fairpremium.cli import _app
 from fairpremium.portfolios import zhang_liu_shi_2025
 from fairpremium.privacy import RandomizedResponse
 
@@ -221,6 +222,16 @@ def test_a_command_collects_garbage_seldom_and_not_at_its_end():
     words = ["plan", "--groups", "F,M", "--epsilon", "1", "--rows", "1000"]
     done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=True)
     assert done.stdout.splitlines()[-1] == "True True"
+
+
+@pytest.mark.parametrize(("lasts", "times"), [(False, 1), (True, 0)])
+def test_services_look_for_garbage_as_usual(monkeypatch, lasts, times):
+    told = []
+    monkeypatch.setattr("gc.set_threshold", told.append)
+    monkeypatch.setattr("atexit.register", lambda _: None)
+    _app._collect_seldom(lasts=lasts)
+    assert len(told) == times
+    assert {"serve", "worker"} == _app._LASTING <= set(_app._COMMANDS)
 
 
 def test_a_bug_shows_its_traceback(call, monkeypatch):

@@ -3,19 +3,17 @@
 import itertools
 import math
 import os
-import re
 import sqlite3
 import threading
 import time
-import unicodedata
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 from ..documents import digest
 from ..errors import BudgetExceededError, NewDrawError
+from ._key_spelling import spelling_of
 from ._randomized_response import check_epsilon
 
 _APPLICATION_ID = 0x46505256  # "FPRV"
@@ -37,13 +35,6 @@ _SCHEMA = (  # what each version added to the one before it
 _NOBODY_NAMED = ""  # holds the charges of tables without a column that identifies people
 _NAMED = "people are named by "  # in `receipts`, before what names them
 _LOCK = "BEGIN IMMEDIATE"  # from the first read on, so that nobody spends between our look and our charge
-_MIDNIGHT = re.compile(r"(?<=\d)t?00:00(:00(\.0+)?)?(z|\+00:?00)?$")  # of a date with a time
-_LARGE_NUMBER = re.compile(r"\d(\.\d+)?e\+?\d{1,2}")  # as spreadsheets write it
-_DECIMAL_ZEROS = re.compile(r"(?<=\d)[.,]0+$")
-_THOUSANDS = re.compile(r"\d{1,3}([.,'\u2019]\d{3})+")
-_SEPARATORS = re.compile(r"[\W_]+")
-_NEEDLESS = re.compile(r"^-|-$|(?<=[^\d-])-|-(?=[^\d-])")  # separators that do not keep two numbers apart
-_LEADING_ZEROS = re.compile(r"(?<![\d-])0+(?=\d)")
 _SLACK = 1e-12  # three charges of 0.1 must fit into a budget of 0.3
 _BUSY_SECONDS = 60.0
 
@@ -524,7 +515,7 @@ def _count_alike(connection: sqlite3.Connection, attribute: str, same: Collectio
 
     - `same`: Names of attributes that are not others.
     """
-    connection.create_function("spelling", 1, _spelling, deterministic=True)
+    connection.create_function("spelling", 1, spelling_of, deterministic=True)
     connection.execute("CREATE TEMP TABLE keys (person TEXT PRIMARY KEY, spelling TEXT)")
     connection.execute("CREATE INDEX temp.keys_by_spelling ON keys (spelling)")
     connection.execute(
@@ -553,31 +544,6 @@ def _count_alike(connection: sqlite3.Connection, attribute: str, same: Collectio
     connection.execute("DROP TABLE keys")
     connection.execute("DROP TABLE spelled")
     return int(count)
-
-
-def _spelling(key: str) -> str:
-    """Return a key without what programs and people change in it, for the question whether two keys are one person's.
-
-    It leaves out case, accents, invisible characters, blanks, separators that do not keep two numbers apart, the
-    midnight of a date, and zeros that do not change a number. Two other people may share it: that costs a question.
-    """
-    if not key.isalnum() or not key.isascii():
-        key = _plain(key)
-    return _LEADING_ZEROS.sub("", key.casefold())
-
-
-def _plain(key: str) -> str:
-    """Return a key that has letters and digits alone, and signs between numbers."""
-    letters = unicodedata.normalize("NFKD", key.casefold())
-    kept = (letter for letter in letters if unicodedata.category(letter) not in ("Mn", "Cf", "Cc"))
-    text = "".join(str(unicodedata.decimal(letter, letter)) for letter in kept)
-    text = _MIDNIGHT.sub("", "".join(text.split()))
-    if _LARGE_NUMBER.fullmatch(text):
-        text = format(Decimal(text), "f")
-    text = _DECIMAL_ZEROS.sub("", text)
-    if _THOUSANDS.fullmatch(text):
-        text = "".join(filter(str.isdigit, text))
-    return _NEEDLESS.sub("", _SEPARATORS.sub("-", text)) or key
 
 
 def _check_names(
