@@ -488,11 +488,13 @@ def draw(series: dict[str, list[tuple[int, float]]], title: str, path: Path) -> 
     import pandas as pd
 
     data = pd.DataFrame([(k, n, v) for k, points in series.items() for n, v in points], columns=["work", "rows", title])
-    log = alt.Scale(type="log")
+    log, powers = alt.Scale(type="log"), [10**k for k in range(9) if data["rows"].min() <= 10**k <= data["rows"].max()]
+    x = alt.X("rows:Q", scale=log, axis=alt.Axis(values=powers, format=","))
+    color = alt.Color("work:N", legend=alt.Legend(labelLimit=0))
     chart = (
         alt.Chart(data, width=520, height=300)
         .mark_line(point=True)
-        .encode(x=alt.X("rows:Q", scale=log), y=alt.Y(f"{title}:Q", scale=log), color="work:N")
+        .encode(x=x, y=alt.Y(f"{title}:Q", scale=log), color=color)
     )
     chart.save(str(path))
 
