@@ -34,7 +34,7 @@ from lightgbm import LGBMRegressor
 from sklearn.linear_model import Ridge
 
 from fairpremium import DiscriminationFreePricer, RandomizedResponse, __version__
-from fairpremium.blocks._rows import count_workers
+from fairpremium.blocks._threads import count_workers
 
 GROUPS = ["A", "B", "C", "D"]
 SHARES = [0.4, 0.3, 0.2, 0.1]

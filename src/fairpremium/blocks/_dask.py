@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from fairpremium.blocks._job import Job, Source
-from fairpremium.blocks._rows import one_blas_thread
+from fairpremium.blocks._threads import one_blas_thread
 
 
 class DaskSource(Source):

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from fairpremium.blocks._job import PIECE_ROWS, Job, Source
 from fairpremium.blocks._pool import WorkerPool
-from fairpremium.blocks._rows import count_workers, one_blas_thread
+from fairpremium.blocks._threads import count_workers, one_blas_thread
 
 _PARTITION_ROWS = 262_144  # row groups are combined until they have so many rows
 _FEW_CELLS = 20_000_000  # numbers that are read faster than worker processes start

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import pyarrow.dataset as ds
 
 from fairpremium.blocks._files import open_files
-from fairpremium.blocks._rows import count_workers
+from fairpremium.blocks._threads import count_workers
 from fairpremium.errors import MissingExtraError
 
 _MEMORY = "1GiB"  # that the join may use; the rest goes to disk

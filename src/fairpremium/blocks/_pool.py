@@ -16,7 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from fairpremium.blocks._rows import count_workers, thread_pools
+from fairpremium.blocks._threads import count_workers, thread_pools
 
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 _RESTARTS = 2  # how often workers are restarted in one pass

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import functools
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-from threadpoolctl import ThreadpoolController
 
 from fairpremium.arrays import Array
+from fairpremium.blocks._threads import count_workers, one_blas_thread
 
 Codes = npt.NDArray[np.integer[Any]]
 Sums = tuple[Array, ...]
@@ -182,16 +180,6 @@ def add(a: Sums, b: Sums) -> Sums:
     return tuple(x + y for x, y in zip(a, b, strict=True))
 
 
-def count_workers() -> int:
-    """Return how many threads or processes to use: FAIRPREMIUM_WORKERS, or the processors this process may use."""
-    given = os.environ.get("FAIRPREMIUM_WORKERS", "")
-    if given:
-        if not given.isdecimal() or int(given) < 1:
-            raise ValueError(f"Got FAIRPREMIUM_WORKERS={given!r}, but expected an integer >= 1.")
-        return int(given)
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1)
-
-
 def all_finite(values: npt.NDArray[Any]) -> bool:
     """Tell whether no number is missing or infinite."""
 
@@ -203,16 +191,3 @@ def all_finite(values: npt.NDArray[Any]) -> bool:
         return all(map(are_finite, starts))
     with ThreadPoolExecutor(count_workers()) as pool:
         return all(pool.map(are_finite, starts))
-
-
-@contextmanager
-def one_blas_thread() -> Iterator[None]:
-    """Let the linear algebra library use one thread: for small matrices others come later than the result."""
-    with thread_pools().limit(limits=1, user_api="blas"):
-        yield
-
-
-@functools.cache
-def thread_pools() -> ThreadpoolController:
-    """Return the controller of the threads of numerical libraries."""
-    return ThreadpoolController()

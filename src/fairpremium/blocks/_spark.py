@@ -14,8 +14,8 @@ from typing import Any
 import pyarrow as pa
 
 from fairpremium.blocks._job import PIECE_ROWS, Job, Source
-from fairpremium.blocks._rows import one_blas_thread
 from fairpremium.blocks._spark_packed import keep, recall, stays_as_it_is
+from fairpremium.blocks._threads import one_blas_thread
 
 _RESULT = "partition long, rows long, payload binary"
 _ROWS = "rows"

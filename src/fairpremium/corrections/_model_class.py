@@ -14,7 +14,6 @@ both weights the one with the smaller risk). Otherwise the prices are the linear
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -245,10 +244,9 @@ class _Fitting:
             linear = replace(unaware, prices=None).predictor(rows.X, rows.X)[:, 0]
             rows = replace(rows, X=np.column_stack([rows.X, lift - linear]))
             names, origins = (*names, "the unaware price"), (*origins, "the unaware price")
-        with warnings.catch_warnings():  # constant columns are no news for trees and nets
-            warnings.filterwarnings("ignore", message="The features", category=UserWarning)
-            model = LinearModel(ridge=_RIDGE)
-            return prepare(rows, self.channel.n_codes, self.family, model, names, origins=origins)
+        model = LinearModel(ridge=_RIDGE)  # constant columns are no news for trees and nets
+        codes = self.channel.n_codes
+        return prepare(rows, codes, self.family, model, names, origins=origins, redundant_told=False)
 
     # --- what the class adds ----------------------------------------------------------------------------------------
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from fairpremium.arrays import Array
-from fairpremium.blocks import Rows
+from fairpremium.blocks import Rows, at_once
 from fairpremium.errors import ConvergenceError
 from fairpremium.families import Family
 from fairpremium.models._design import Design
@@ -62,10 +63,10 @@ class Trainer:
         everyone = np.ones(len(task.rows), dtype=bool)
         if like is None:
             held = task.rows.draw_folds(_STOP_FOLDS, self.rng) == 0
-            like = self._train(task, ~held, held)
+            like = self._train(task, ~held, held, self.rng)
             if not self.model.refit:
                 return like
-        return self._train(task, everyone, ~everyone, like)
+        return self._train(task, everyone, ~everyone, self.rng, like)
 
     def cross_fit(
         self,
@@ -84,16 +85,29 @@ class Trainer:
         folds = np.unique(fold)
         if len(folds) < 2:
             raise ConvergenceError("There are fewer than two persons with a report, and no fit is without one of them.")
-        found, eta, seen = [], task.start.copy(), np.zeros(len(fold), dtype=bool)
-        for i, f in enumerate(folds):
+        eta, seen = task.start.copy(), np.zeros(len(fold), dtype=bool)
+
+        def before(i: int) -> None:
             tell(i / len(folds), f"{self.model.adds} of {words}, fold {i + 1} of {len(folds)}")
+
+        def without(f: int, rng: np.random.Generator) -> GroupPrices:
             held = fold == f
-            prices = self._train(task, ~held, held, like)
+            prices = self._train(task, ~held, held, rng, like)
             eta[held] = prices.predictor(task.rows.X[held], task.start[held])
-            seen |= held
-            found.append(prices)
-            if gain is not None and len(found) == _PROMISING_FOLDS and gain(seen, eta) <= 0:
-                break
+            seen[held] = True
+            return prices
+
+        def without_each(folds: npt.NDArray[Any]) -> list[GroupPrices]:
+            several, sources = self.model.several_at_once, [self.rng] * len(folds)
+            if several:
+                sources = [np.random.default_rng(seed) for seed in self.rng.integers(2**31, size=len(folds))]
+            fits = [partial(without, f, source) for f, source in zip(folds, sources, strict=True)]
+            return at_once(fits, lambda i: before(len(found) + i), several)
+
+        found: list[GroupPrices] = []
+        found += without_each(folds if gain is None else folds[:_PROMISING_FOLDS])
+        if gain is not None and gain(seen, eta) > 0:
+            found += without_each(folds[_PROMISING_FOLDS:])
         return sorted(found, key=lambda prices: prices.extent)[len(found) // 2], eta, seen
 
     def _train(
@@ -101,6 +115,7 @@ class Trainer:
         task: TrainingTask,
         use: npt.NDArray[np.bool_],
         held: npt.NDArray[np.bool_],
+        rng: np.random.Generator,
         like: GroupPrices | None = None,
     ) -> GroupPrices:
         """Train on some rows; others decide when to stop, unless earlier prices do."""
@@ -111,4 +126,4 @@ class Trainer:
             data = data._replace(held=rows.take(h), held_start=start[h])
         if features is not None:
             data = data._replace(features=features.take(t), held_features=features.take(h))
-        return self.model.train(data, self.rng, like)
+        return self.model.train(data, rng, like)

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from fairpremium.arrays import Array
+from fairpremium.blocks import checkpoint, count_workers, has_share
 from fairpremium.errors import ConvergenceError, MissingExtraError
 from fairpremium.models._checks import check_not_negative, check_setting, check_whole, is_number
 from fairpremium.models._design import Design
@@ -27,7 +28,7 @@ from fairpremium.models._trees import Tree, compact_trees, read_trees
 
 Slopes = Callable[[Array], tuple[Array, Array]]
 
-_ONE_THREAD = 20_000  # rows below which threads cost more than they bring
+_ONE_THREAD = 30_000  # rows below which threads cost more than they bring
 _LARGEST = 1e30  # LightGBM computes in single precision
 _LEAST_LEAF = 1e-3  # rows; with none LightGBM may split off a leaf that rounding makes of nothing, and fail
 _RESERVED = {
@@ -113,6 +114,7 @@ class BoostedModel(GroupModel):
     adds: ClassVar[str] = "trees"
     folds: ClassVar[int] = 5
     refit: ClassVar[bool] = True
+    several_at_once: ClassVar[bool] = True
 
     @property
     def begin(self) -> Literal["linear", "unaware"]:
@@ -376,6 +378,7 @@ def boost(
         return (gradient[:, 0], curvature[:, 0]) if outputs == 1 else (gradient, curvature)
 
     def grow() -> None:
+        checkpoint()
         try:
             booster.update(fobj=derivatives)
         except lgb.basic.LightGBMError as error:
@@ -406,7 +409,8 @@ def boost(
 def _common_params(rows: int) -> dict[str, Any]:
     """Return the parameters of bins and of trees."""
     params = {"verbosity": -1, "deterministic": True, "force_row_wise": True, "feature_pre_filter": False}
-    return {**params, **({"num_threads": 1} if rows < _ONE_THREAD else {})}
+    threads = 1 if rows < _ONE_THREAD else count_workers() if has_share() else None
+    return params if threads is None else {**params, "num_threads": threads}
 
 
 def _refused(error: Exception) -> ValueError:

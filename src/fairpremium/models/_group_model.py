@@ -94,6 +94,7 @@ class GroupModel(BaseEstimator, ABC):  # type: ignore[misc]
     corrections: ClassVar[tuple[str, ...]]  # that the class can serve
     folds: ClassVar[int]  # over which additions are cross-fitted
     refit: ClassVar[bool]  # whether to fit again on all rows once the number of rounds is known
+    several_at_once: ClassVar[bool] = False  # whether several fits at once are faster than one after the other
     replicates: int  # fits behind the intervals
 
     @property

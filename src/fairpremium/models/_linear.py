@@ -195,16 +195,17 @@ def prepare(
     features: Sequence[str],
     merge: bool = False,
     origins: Sequence[str] | None = None,
+    redundant_told: bool = True,
 ) -> LinearProblem:
     """Collect the moments in one pass and fit the unaware price.
 
     `n_codes` counts the reports and the missing report. `features` names the columns for messages, `origins` the
     columns of the caller that they are from. With `merge` the rows are merged (see `merge_rows`) if few are left, which
-    changes no estimate.
+    changes no estimate. With `redundant_told` a warning names features that say nothing more than others.
     """
     moments = compute_moments(rows, n_codes, collinear=model.ridge > 0)
     dropped = sorted(set(range(rows.n_features)) - set(moments.coordinates.used.tolist()))
-    if dropped:
+    if dropped and redundant_told:
         warnings.warn(
             f"The features {[features[j] for j in dropped]} are constant or linear combinations of those before "
             "them; their coefficients are set to zero, which changes no price on rows like these.",

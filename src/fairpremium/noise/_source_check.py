@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -180,10 +179,8 @@ def _test(rows: Rows, source: npt.NDArray[np.intp], values: Array, n_sources: in
     """Test whether the mean of values (n, m) given x is the same in all sources: statistic, degrees, p-value."""
     coded = replace(rows, report=source.astype(np.uint16))
     channel = ReportChannel.of(None, tuple(range(n_sources)))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        names = [f"x{j}" for j in range(rows.n_features)]
-        problem = prepare(coded, channel.n_codes, Normal(), LinearModel(ridge=1.0), names)
+    names = [f"x{j}" for j in range(rows.n_features)]
+    problem = prepare(coded, channel.n_codes, Normal(), LinearModel(ridge=1.0), names, redundant_told=False)
     learned = GroupPropensity.learn(problem, channel, always=True)
     assert learned.latent is not None
     F, pi = coded.map(learned.latent.features), coded.map(learned.propensity)

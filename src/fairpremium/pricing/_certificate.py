@@ -11,7 +11,6 @@ for (cross-fitted); best estimates should come from a fit that has not seen thes
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -179,6 +178,4 @@ def _propensity(rows: Rows, channel: ReportChannel) -> Array:
 def _problem(rows: Rows, channel: ReportChannel) -> LinearProblem:
     """Prepare rows for a model of P(D given x); features that say nothing more than others are left out silently."""
     names = [f"x{j}" for j in range(rows.n_features)]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        return prepare(rows, channel.n_codes, Normal(), LinearModel(ridge=1.0), names)
+    return prepare(rows, channel.n_codes, Normal(), LinearModel(ridge=1.0), names, redundant_told=False)

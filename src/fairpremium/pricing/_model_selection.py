@@ -10,6 +10,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from fairpremium.arrays import Array
-from fairpremium.blocks import Block, Rows, Stream, one_blas_thread
+from fairpremium.blocks import Block, Rows, Stream, at_once, one_blas_thread
 from fairpremium.corrections import (
     CHECK_ROWS,
     FAILURES,
@@ -45,7 +46,7 @@ from fairpremium.pricing._fit_arguments import check_counts
 from fairpremium.pricing._fit_quality import Outcomes, PriceQuality, count_parameters, measure_fit, with_joint_aic
 from fairpremium.pricing._prices import Formula, LinearPrices, ModelPrices, Prices, Reference
 from fairpremium.privacy import KeyedChannels, RandomizedResponse
-from fairpremium.progress import quiet, section, tell
+from fairpremium.progress import section, tell
 
 _COMPARE_FOLDS = 5
 _SAMPLE_ROWS = 200_000  # rows of a source that a model class beyond the linear one is fitted to,
@@ -198,7 +199,7 @@ class NonlinearFit(ClassFit):
         if intervals:
             try:
                 fold = inputs.rows_in_memory().draw_folds(self.model.replicates, np.random.default_rng(inputs.seed))
-                replicates = tuple(self._without(fold == g, g, reference) for g in range(self.model.replicates))
+                replicates = self._replicates(fold, reference)
                 shifted, shift = self._shifted(reference)
             except FAILURES as error:
                 replicates = ()
@@ -217,11 +218,17 @@ class NonlinearFit(ClassFit):
         outcomes = Outcomes.of(rows, self.inputs.channel.n_codes)
         return measure_fit(rows, self.inputs.channel, prices, outcomes, uncounted)
 
-    def _without(self, fold: npt.NDArray[np.bool_], g: int, reference: Reference) -> Formula:
+    def _replicates(self, fold: npt.NDArray[np.integer[Any]], reference: Reference) -> tuple[Formula, ...]:
+        """Fit again without each fold of the rows."""
         count = self.model.replicates
-        tell(g / count, f"intervals: fit {g + 1} of {count} without a part of the rows")
-        with quiet():
-            return self._formula(self.fit.without(fold), reference)
+
+        def before(g: int) -> None:
+            tell(g / count, f"intervals: fit {g + 1} of {count} without a part of the rows")
+
+        def without(g: int) -> Formula:
+            return self._formula(self.fit.without(fold == g), reference)
+
+        return tuple(at_once([partial(without, g) for g in range(count)], before, self.model.several_at_once))
 
     def _formula(self, fit: ModelFit, reference: Reference) -> Formula:
         rows = self.inputs.rows_in_memory()
@@ -237,7 +244,12 @@ class NonlinearFit(ClassFit):
         """Fit with each estimated keep a little higher and lower, and what their difference is in standard errors."""
         pairs, shift = near_channels(self.inputs.channel)
         near = [channel for pair in pairs for channel in pair]
-        return tuple(self._formula(self.fit.with_channel(channel), reference) for channel in near), shift
+
+        def shifted(channel: ReportChannel) -> Formula:
+            return self._formula(self.fit.with_channel(channel), reference)
+
+        fits = [partial(shifted, channel) for channel in near]
+        return tuple(at_once(fits, several=self.model.several_at_once)), shift
 
 
 def select_model(

@@ -5,7 +5,6 @@ a sum whose order follows the reports, the rows here carry no report at all.
 """
 
 import functools
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -28,9 +27,9 @@ def public_problem(rows: Rows | Stream, design: Design, family: Family, model: L
     - `rows`: With or without reports.
     - `model`: With its ridge. None stands for another model class: a small ridge then lets rare levels stay.
     """
-    with warnings.catch_warnings():  # that features are redundant is said where prices are fitted
-        warnings.filterwarnings("ignore", message="The features", category=UserWarning)
-        return prepare(without_reports(rows), 1, family, model or LinearModel(ridge=1.0), design.features)
+    model = model or LinearModel(ridge=1.0)
+    # that features are redundant is said where prices are fitted
+    return prepare(without_reports(rows), 1, family, model, design.features, redundant_told=False)
 
 
 def read_rows(

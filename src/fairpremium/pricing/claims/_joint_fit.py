@@ -20,7 +20,7 @@ import numpy.typing as npt
 from scipy.linalg import block_diag
 
 from fairpremium.arrays import Array
-from fairpremium.blocks import Block, RowFunction, Rows, Stream
+from fairpremium.blocks import Block, RowFunction, Rows, Stream, at_once
 from fairpremium.corrections import FAILURES, GroupFit, ModelFit, ReportChannel, sum_of_squares
 from fairpremium.models import AddedPrices, GroupModel
 from fairpremium.pricing._model_selection import ClassFit, LinearFit, NonlinearFit, near_channels
@@ -249,12 +249,12 @@ class JointFit:
         loadings, shift = [], 0.0
         if intervals:
             try:
-                G = next(fit.model.replicates for fit in self.fits if isinstance(fit.model, GroupModel))
+                models = [fit.model for fit in self.fits if isinstance(fit.model, GroupModel)]
+                G = models[0].replicates
                 fold = self.rows.draw_folds(G, np.random.default_rng(self.seed))
-                for g in range(G):
-                    totals = Totals.of(self.rows.take(fold != g), self.layout)
-                    loadings.append(totals.loading)
-                    replicates.append(self._formulas(self._without(fold == g), totals))
+                refits = [partial(self._refit_without, fold == g) for g in range(G)]
+                again = at_once(refits, several=all(model.several_at_once for model in models))
+                replicates, loadings = [formulas for formulas, _ in again], [totals.loading for _, totals in again]
                 shifted, shift = self._shifted()
             except FAILURES as error:
                 replicates, loadings = [], []
@@ -267,10 +267,10 @@ class JointFit:
         parts = []
         for j, (formula, fit) in enumerate(zip(formulas, self.fits, strict=True)):
             inputs = fit.inputs
-            again = tuple(each[j] for each in replicates)
+            without = tuple(each[j] for each in replicates)
             moved = tuple(each[j] for each in shifted)
             groups = inputs.channel.groups
-            parts.append(ModelPrices(inputs.family, inputs.design, groups, formula, again, moved, shift))
+            parts.append(ModelPrices(inputs.family, inputs.design, groups, formula, without, moved, shift))
         return ProductPrices(self._perils(parts, np.array(loadings) if loadings else None), None)
 
     def _formulas(self, fits: Sequence[GroupFit | ModelFit], totals: Totals) -> list[Formula]:
@@ -288,9 +288,10 @@ class JointFit:
         weights = self.reference.distribution(shares, H, loss)
         return [replace(formula, reference=weights) for formula in found]
 
-    def _without(self, fold: npt.NDArray[np.bool_]) -> list[GroupFit | ModelFit]:
+    def _refit_without(self, fold: npt.NDArray[np.bool_]) -> tuple[list[Formula], Totals]:
         """Fit every part again without a fold of the rows."""
         assert isinstance(self.rows, Rows)
+        totals = Totals.of(self.rows.take(~fold), self.layout)
         found: list[GroupFit | ModelFit] = []
         for (p, kind), fit in zip(self.parts, self.fits, strict=True):
             own = fold if kind == "frequency" else fold[self.layout.claims(self.rows.X, p)[0] > 0]
@@ -300,7 +301,7 @@ class JointFit:
             else:
                 assert isinstance(fit, NonlinearFit)
                 found.append(fit.fit.without(own))
-        return found
+        return self._formulas(found, totals), totals
 
     def _shifted(self) -> tuple[list[list[Formula]], float]:
         """Fit with each estimated keep a little higher and lower, and what their difference is in standard errors."""
