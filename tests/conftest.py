@@ -25,6 +25,7 @@ FIRST = (
     "tests/paper/test_reproduce.py",
     "tests/test_wheel.py",
     "tests/pricing/test_large_data.py",
+    "tests/pricing/test_large_options.py",
 )
 
 

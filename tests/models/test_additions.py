@@ -43,6 +43,7 @@ class Outcomes:
 
 
 class MeanModel(GroupModel):
+    several_at_once: ClassVar[bool] = True
     adds: ClassVar[str] = "means"
     folds: ClassVar[int] = 4
     refit: ClassVar[bool] = True

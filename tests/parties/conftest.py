@@ -39,7 +39,7 @@ _DRAWERS = (
 # Modules whose tests read the report in a bundle. To draw its charts is half of what a fit takes: in other modules a
 # fit of this process writes the numbers of the report alone, unless a test of the module starts processes that fit.
 # Those of test_faults leave the charts out, too.
-READ_REPORTS = {"test_content", "test_origins", "test_rules", "test_story"}
+READ_REPORTS = {"test_content", "test_origins", "test_story"}
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -103,25 +99,6 @@ def assert_same(a: DiscriminationFreePricer, b: DiscriminationFreePricer, frame:
 
 def dask_frame(frame: pd.DataFrame, partitions: int) -> Any:
     return pytest.importorskip("dask.dataframe").from_pandas(frame, npartitions=partitions, sort=False)
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[Any]:
-    sql = pytest.importorskip("pyspark.sql")
-    if shutil.which("java") is None:
-        pytest.skip("Spark needs a Java runtime: apt-get install openjdk-17-jre-headless")
-    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
-    session = (
-        sql.SparkSession.builder.master("local[2,3]")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.memory", "1g")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .getOrCreate()
-    )
-    session.sparkContext.setLogLevel("OFF")
-    yield session
-    session.stop()
 
 
 # -- persons ---------------------------------------------------------------------------------------------------

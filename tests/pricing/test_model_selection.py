@@ -286,6 +286,17 @@ def test_an_estimated_channel_widens_intervals() -> None:
     np.testing.assert_allclose((wide / 2 / 4.302652729696142) ** 2, scatter + channel_error(vague) ** 2, rtol=1e-8)
 
 
+@pytest.mark.parametrize("model", [QUICK, NeuralModel(hidden=(4,), max_epochs=3, replicates=3)], ids=["trees", "nets"])
+def test_threads_change_no_price_and_no_interval(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    data, found = small(400, text=True), []
+    for workers in ("1", "2", "5"):
+        monkeypatch.setenv("FAIRPREMIUM_WORKERS", workers)
+        pricer = fit(data, model, correction="auto", intervals=True)
+        found.append((pricer.predict(data["X"]), *pricer.predict_interval(data["X"])))
+    for other in found[1:]:
+        np.testing.assert_array_equal(other, found[0])
+
+
 def test_intervals_are_given_up_as_a_whole(monkeypatch) -> None:
     data = small(300)
     noise = ValidationNoise(["F", "M"] * 40, ["F", "M"] * 32 + ["M", "F"] * 8, groups=["F", "M"])

@@ -122,6 +122,7 @@ def report_page(world, name):
         return bundle.read("report.html").decode()
 
 
+@pytest.mark.usefixtures("reports_with_charts")
 def test_what_a_report_shows_costs_nothing_and_changes_no_price(world):
     about = {"by": "region", "insurer": "Acme & Co", "tariff_version": "Motor 7", "unit": "EUR"}
     assert fit(world, "a")["state"] == "succeeded"
