@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -37,17 +38,33 @@ class PlainReader:
 
 @dataclass(frozen=True)
 class Gram:
-    """The sum of (1, x, y)(1, x, y)' in double precision, over all rows or over those of each report."""
+    """The sum of (1, x, y)(1, x, y)' in double precision, over all rows or over those of each report.
+
+    The rows of a report are put together first, which takes less time than to leave others out of a product.
+    """
 
     reports: int = 1
+    rows: ClassVar[int] = 4096  # in a product: what a cache holds
 
-    def __call__(self, block: Block) -> tuple[np.ndarray, ...]:
-        p = block.X.shape[1]
-        V = np.empty((p + 2, len(block.y)))
-        V[0] = 1.0
-        V[1 : p + 1] = block.X.T
-        V[p + 1] = block.y
+    @property
+    def block_rows(self) -> int:
+        """Rows that are put in order at a time."""
+        return self.rows if self.reports == 1 else 16 * self.rows
+
+    def __call__(self, block: Block) -> tuple[np.ndarray]:
+        X, p = block.X.T, block.X.shape[1]
         if self.reports == 1:
-            return (V @ V.T,)
-        rows = (V[:, block.report == s] for s in range(self.reports))
-        return (np.array([own @ own.T for own in rows]),)
+            return (self._product(X, block.y)[None],)
+        order = np.argsort(block.report, kind="stable")
+        stops = np.cumsum(np.bincount(block.report, minlength=self.reports))
+        found = np.zeros((self.reports, p + 2, p + 2))
+        for s, stop in enumerate(stops):
+            for first in range(stops[s - 1] if s else 0, stop, self.rows):
+                own = order[first : min(first + self.rows, stop)]
+                found[s] += self._product(np.take(X, own, axis=1), block.y[own])
+        return (found,)
+
+    def _product(self, X: np.ndarray, y: np.ndarray) -> np.ndarray:
+        V = np.empty((len(X) + 2, len(y)))
+        V[0], V[1:-1], V[-1] = 1.0, X, y
+        return V @ V.T

@@ -5,8 +5,8 @@
 Two portfolios with known truth. "paper": the paper's portfolio with raw age and smoker (no age-band column), 5,000
 rows, keep 0.8; errors in units of cost. "poisson": claim frequencies with bends, thresholds and interactions, three
 unequal groups, 100,000 rows, epsilon 1; errors in per cent of the mean premium. Root mean square errors of mu(x, d) and
-of h*(x) over 20,000 new rows, mean over the seeds with its standard error, and the processor time of a fit without intervals. All
-get the same rows and reports; "S taken as D" is the boosted pricer that believes the reports.
+of h*(x) over 20,000 new rows, mean over the seeds with its standard error, and the processor time of a fit without
+intervals. All get the same rows and reports; "S taken as D" is the boosted pricer that believes the reports.
 """
 
 from __future__ import annotations

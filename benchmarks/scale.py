@@ -3,7 +3,8 @@
 Every fit runs in a process of its own, whose memory (with its workers') is watched; what takes less than half a minute
 runs up to three times, and the fastest counts. What is compared runs in the same run on the same files. Usage:
 
-    python benchmarks/scale.py [--largest 100000000] [--sections squared,poisson,others,peers,engines] [--files FOLDER]
+    python benchmarks/scale.py [--largest 100000000] [--files FOLDER]
+        [--sections squared,steps,poisson,others,peers,engines]
 
 Results go to benchmarks/results/scale.json, the table and the charts to scale.md and scale-*.svg beside it; sections
 that are not run keep their results.
@@ -43,7 +44,7 @@ COLUMNS = [f"x{j}" for j in range(FEATURES)]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--largest", type=float, default=1e8)
-    parser.add_argument("--sections", default="squared,poisson,others,peers,engines")
+    parser.add_argument("--sections", default="squared,steps,poisson,others,peers,engines")
     parser.add_argument("--json", type=Path, default=RESULTS / "scale.json")
     parser.add_argument(
         "--files", type=Path, help="a folder for the files that stays; by default it is a temporary one"
@@ -167,8 +168,14 @@ class Peak:
 
 
 def child(what: dict[str, Any]) -> None:
-    found = {"fit": child_fit, "gram": child_gram, "engine": child_engine, "predict": child_predict}[what["work"]](what)
-    print(json.dumps(found))
+    works = {
+        "fit": child_fit,
+        "gram": child_gram,
+        "steps": child_steps,
+        "engine": child_engine,
+        "predict": child_predict,
+    }
+    print(json.dumps(works[what["work"]](what)))
 
 
 def pricer(what: dict[str, Any]) -> Any:
@@ -221,10 +228,59 @@ def child_gram(what: dict[str, Any]) -> dict[str, Any]:
 
     def bare() -> None:
         with open_source(what["path"]) as source:
-            Stream(source, reader, source.counts).reduce(Gram(K), block_rows=4096)
+            gram = Gram(K)
+            Stream(source, reader, source.counts).reduce(gram, block_rows=gram.block_rows)
 
     start_workers()
     return {"seconds": fastest(bare)[0]}
+
+
+def child_steps(what: dict[str, Any]) -> dict[str, Any]:
+    import pyarrow.dataset as ds
+    from _scale_work import Gram, PlainReader
+
+    from fairpremium.blocks import Job, one_blas_thread
+    from fairpremium.blocks._files import FileSource
+
+    source, jobs = FileSource(ds.dataset(what["path"])), []
+    run = FileSource.run
+    FileSource.run = lambda self, jobs_, columns: jobs.append((jobs_, columns)) or run(self, jobs_, columns)  # type: ignore
+    pricer(what).fit(what["path"], **roles(what))
+    ((own, own_columns),) = jobs  # one pass
+
+    def through(reader: PlainReader, work: Callable[[Any], Any]) -> None:
+        for piece in source.pieces:
+            for table in piece.batches(reader.columns):
+                work(table)
+
+    def multiply(reader: PlainReader, gram: Gram) -> Callable[[Any], Any]:
+        def work(table: Any) -> None:
+            rows = reader(table)
+            rows.reduce_here(gram, 0, len(rows), gram.block_rows)
+
+        return work
+
+    def ours() -> None:
+        for piece, job in zip(source.pieces, own, strict=True):
+            assert isinstance(job, Job)
+            job(piece.batches(own_columns))
+
+    one, reports = PlainReader((*COLUMNS, "loss")), PlainReader((*COLUMNS, "loss"), "s4")
+    work = {
+        "read x and y": lambda: through(one, len),
+        "read, one matrix": lambda: through(one, multiply(one, Gram())),
+        "read x, y and the reports": lambda: through(reports, len),
+        "read, one matrix for each report": lambda: through(reports, multiply(reports, Gram(what["groups"]))),
+        "the pass of a fit": ours,
+    }
+    least = dict.fromkeys(work, np.inf)
+    with one_blas_thread():
+        for _ in range(3):  # in turns
+            for name, function in work.items():
+                begin = time.process_time()
+                function()
+                least[name] = min(least[name], (time.process_time() - begin) / what["rows"] * 1e9)
+    return {"nanoseconds": least}
 
 
 def fastest(run: Callable[[], Any]) -> tuple[float, list[Any]]:
@@ -385,8 +441,17 @@ def engines(files: Files, largest: int) -> list[dict[str, Any]]:
     return [measure(work="engine", engine=name, path=files.of(n), rows=n, **what) for name in ENGINES]
 
 
+def steps(files: Files, largest: int) -> dict[str, Any]:
+    """What the steps of a pass take in one process, each with those before it: nanoseconds of processor time a row."""
+    n = min(largest, 10_000_000)
+    what = {"family": "normal", "correction": "inverse", "groups": 4, "pooling": 0}
+    found = measure(work="steps", path=files.of(n), rows=n, **what)
+    return {"rows": n, "nanoseconds": found["nanoseconds"]}
+
+
 SECTIONS: dict[str, Callable[[Files, int], Any]] = {
     "squared": squared,
+    "steps": steps,
     "poisson": poisson,
     "others": others,
     "peers": peers,
@@ -447,6 +512,10 @@ def write_report(result: dict[str, Any], path: Path) -> None:
             (n0, t0), (n1, t1) = sorted(best.items())[-2:]
             exponents[name] = float(np.log(t1 / t0) / np.log(n1 / n0))
             lines.append(f"- {name}: {exponents[name]:.2f}")
+    if "steps" in result:
+        lines += ["", f"## Steps of a pass, {result['steps']['rows']:,} rows, 4 groups, one process", ""]
+        lines += ["| step | nanoseconds a row |", "| --- | ---: |"]
+        lines += [f"| {name} | {value:.0f} |" for name, value in result["steps"]["nanoseconds"].items()]
     if "engines" in result:
         lines += ["", f"## Engines, {result['engines'][0]['rows']:,} rows, 4 groups, squared loss", ""]
         lines += ["| engine | start | first fit | second fit | peak memory |", "| --- | ---: | ---: | ---: | ---: |"]
