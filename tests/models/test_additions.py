@@ -43,13 +43,15 @@ class Outcomes:
 
 
 class MeanModel(GroupModel):
-    several_at_once: ClassVar[bool] = True
     adds: ClassVar[str] = "means"
     folds: ClassVar[int] = 4
     refit: ClassVar[bool] = True
 
     def check(self) -> None:
         pass
+
+    def several_at_once(self, rows: int) -> bool:
+        return True
 
     def train(self, data: TrainingData, rng: np.random.Generator, like: GroupPrices | None = None) -> MeanPrices:
         assert (data.held is None) == (like is not None)

@@ -98,7 +98,7 @@ class Trainer:
             return prices
 
         def without_each(folds: npt.NDArray[Any]) -> list[GroupPrices]:
-            several, sources = self.model.several_at_once, [self.rng] * len(folds)
+            several, sources = self.model.several_at_once(len(task.rows)), [self.rng] * len(folds)
             if several:
                 sources = [np.random.default_rng(seed) for seed in self.rng.integers(2**31, size=len(folds))]
             fits = [partial(without, f, source) for f, source in zip(folds, sources, strict=True)]

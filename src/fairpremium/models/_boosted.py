@@ -29,6 +29,7 @@ from fairpremium.models._trees import Tree, compact_trees, read_trees
 Slopes = Callable[[Array], tuple[Array, Array]]
 
 _ONE_THREAD = 30_000  # rows below which threads cost more than they bring
+_MANY_ROWS = 100_000  # rows from which LightGBM's own threads have enough to do
 _LARGEST = 1e30  # LightGBM computes in single precision
 _LEAST_LEAF = 1e-3  # rows; with none LightGBM may split off a leaf that rounding makes of nothing, and fail
 _RESERVED = {
@@ -114,7 +115,6 @@ class BoostedModel(GroupModel):
     adds: ClassVar[str] = "trees"
     folds: ClassVar[int] = 5
     refit: ClassVar[bool] = True
-    several_at_once: ClassVar[bool] = True
 
     @property
     def begin(self) -> Literal["linear", "unaware"]:
@@ -135,6 +135,10 @@ class BoostedModel(GroupModel):
             found = sorted(names & set(self.params or {}))
             if found:
                 raise ValueError(f"Got params with {found}, {message}")
+
+    def several_at_once(self, rows: int) -> bool:
+        """Tell whether rows are few: then LightGBM's own threads have little to do, and copies take little memory."""
+        return rows < _MANY_ROWS
 
     def read(self, design: Design, X: npt.NDArray[Any]) -> BinnedRows:
         """Sort the features of all rows into bins."""

@@ -94,7 +94,6 @@ class GroupModel(BaseEstimator, ABC):  # type: ignore[misc]
     corrections: ClassVar[tuple[str, ...]]  # that the class can serve
     folds: ClassVar[int]  # over which additions are cross-fitted
     refit: ClassVar[bool]  # whether to fit again on all rows once the number of rounds is known
-    several_at_once: ClassVar[bool] = False  # whether several fits at once are faster than one after the other
     replicates: int  # fits behind the intervals
 
     @property
@@ -105,6 +104,10 @@ class GroupModel(BaseEstimator, ABC):  # type: ignore[misc]
     @abstractmethod
     def check(self) -> None:
         """Raise if a setting is out of range."""
+
+    def several_at_once(self, rows: int) -> bool:
+        """Tell whether several fits of so many rows are faster at once than one after the other."""
+        return False
 
     def read(self, design: Design, X: npt.NDArray[Any]) -> Features | None:
         """Make of features what all fits on some of these rows share; None if there is no such thing."""

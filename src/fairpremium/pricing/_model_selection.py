@@ -218,6 +218,10 @@ class NonlinearFit(ClassFit):
         outcomes = Outcomes.of(rows, self.inputs.channel.n_codes)
         return measure_fit(rows, self.inputs.channel, prices, outcomes, uncounted)
 
+    @property
+    def _several(self) -> bool:
+        return self.model.several_at_once(len(self.inputs.rows))
+
     def _replicates(self, fold: npt.NDArray[np.integer[Any]], reference: Reference) -> tuple[Formula, ...]:
         """Fit again without each fold of the rows."""
         count = self.model.replicates
@@ -228,7 +232,7 @@ class NonlinearFit(ClassFit):
         def without(g: int) -> Formula:
             return self._formula(self.fit.without(fold == g), reference)
 
-        return tuple(at_once([partial(without, g) for g in range(count)], before, self.model.several_at_once))
+        return tuple(at_once([partial(without, g) for g in range(count)], before, self._several))
 
     def _formula(self, fit: ModelFit, reference: Reference) -> Formula:
         rows = self.inputs.rows_in_memory()
@@ -249,7 +253,7 @@ class NonlinearFit(ClassFit):
             return self._formula(self.fit.with_channel(channel), reference)
 
         fits = [partial(shifted, channel) for channel in near]
-        return tuple(at_once(fits, several=self.model.several_at_once)), shift
+        return tuple(at_once(fits, several=self._several)), shift
 
 
 def select_model(

@@ -253,7 +253,7 @@ class JointFit:
                 G = models[0].replicates
                 fold = self.rows.draw_folds(G, np.random.default_rng(self.seed))
                 refits = [partial(self._refit_without, fold == g) for g in range(G)]
-                again = at_once(refits, several=all(model.several_at_once for model in models))
+                again = at_once(refits, several=all(model.several_at_once(len(self.rows)) for model in models))
                 replicates, loadings = [formulas for formulas, _ in again], [totals.loading for _, totals in again]
                 shifted, shift = self._shifted()
             except FAILURES as error:
