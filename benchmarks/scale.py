@@ -538,7 +538,8 @@ def write_report(result: dict[str, Any], path: Path) -> None:
             lines.append(f"| {name} | {value:.3f} | {ours / value:.2f} times that |")
     for value, title in ((1, "seconds"), (2, "peak memory, GiB")):
         name = f"scale-{'time' if value == 1 else 'memory'}.svg"
-        draw({k: [(p[0], p[value]) for p in v] for k, v in series.items()}, title, path.with_name(name))
+        least = {k: {n: min(p[value] for p in v if p[0] == n) for n in {p[0] for p in v}} for k, v in series.items()}
+        draw({k: sorted(v.items()) for k, v in least.items()}, title, path.with_name(name))
         lines += ["", f"![{title} against rows]({name})"]
     path.with_suffix(".md").write_text("\n".join(lines) + "\n")
     result["exponents"] = exponents
