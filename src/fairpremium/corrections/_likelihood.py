@@ -82,13 +82,13 @@ def start_mixture(latent: Latent, problem: LinearProblem, gamma: Array, B: Array
 
 
 def fit_mixture(latent: Latent, starts: list[Parameters]) -> Parameters:
-    """Maximise from several starts and return the best; a large problem is solved on a sample first.
+    """Maximise from several starts and return the best; a problem of many rows is solved on some of them first.
 
     A ConvergenceError says that no start led to a maximum.
     """
-    work = latent
-    if len(latent.rows) > 4 * SAMPLE_ROWS:
-        work = latent.on(latent.rows.spaced(SAMPLE_ROWS))
+    work, n = latent, len(latent.rows)
+    if n > SAMPLE_ROWS:
+        work = latent.on(latent.rows.spaced(min(SAMPLE_ROWS, n // 4)))
     best: tuple[float, Parameters] | None = None
     for start in starts:
         try:
