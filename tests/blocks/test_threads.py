@@ -74,6 +74,7 @@ def test_an_error_ends_those_that_run_and_those_that_wait():
         at_once([fails, *[runs] * 20])
     assert len(begun) < 20
     assert ended == ["at a checkpoint"] * len(begun)
+    assert at_once([lambda: checkpoint() or "goes on"] * 2) == ["goes on"] * 2  # later ones are not given up
 
 
 def test_whoever_interrupts_does_not_wait_for_the_rest():
@@ -87,7 +88,3 @@ def test_whoever_interrupts_does_not_wait_for_the_rest():
 
     with pytest.raises(KeyboardInterrupt):
         at_once([runs] * 2, interrupt)
-
-
-def test_a_checkpoint_elsewhere_does_nothing():
-    checkpoint()
