@@ -242,11 +242,17 @@ def child_steps(what: dict[str, Any]) -> dict[str, Any]:
     from fairpremium.blocks import Job, one_blas_thread
     from fairpremium.blocks._files import FileSource
 
-    source, jobs = FileSource(ds.dataset(what["path"])), []
+    source = FileSource(ds.dataset(what["path"]))
+    passes: list[tuple[Any, Any]] = []
     run = FileSource.run
-    FileSource.run = lambda self, jobs_, columns: jobs.append((jobs_, columns)) or run(self, jobs_, columns)  # type: ignore
+
+    def noted(self: Any, jobs: Any, columns: Any) -> Any:
+        passes.append((jobs, columns))
+        return run(self, jobs, columns)
+
+    FileSource.run = noted  # type: ignore[method-assign]
     pricer(what).fit(what["path"], **roles(what))
-    ((own, own_columns),) = jobs  # one pass
+    ((own, own_columns),) = passes  # there is one
 
     def through(reader: PlainReader, work: Callable[[Any], Any]) -> None:
         for piece in source.pieces:
